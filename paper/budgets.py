@@ -33,9 +33,8 @@ from .image_ratios import committed_judge
 from .record import Record
 from .style import LOOKS, PALETTE, Look, canvas, caption, page_table, section, tidy
 
-__all__ = ["PAPER", "PRESETS", "Config", "figure", "markdown", "run", "table"]
+__all__ = ["PRESETS", "Config", "figure", "markdown", "run", "table"]
 
-PAPER = {"table": "none: the budget of the paper is a mean, and there are no groups"}
 METHODS = {
     "cap": Look("hard cap", PALETTE["rust"], "-", "o"),
     "sir": LOOKS["sir"],
@@ -51,24 +50,15 @@ Numbers = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Config(Settings):
-    """What to measure, with the settings of the GAN of 25 Gaussians.
+    """What to measure; the other fields are of the GAN of 25 Gaussians, see `Settings`."""
 
-    Args:
-        budgets: Whole numbers K.
-        pilot: Proposals that rules are fitted on.
-        rows: Samples that are chosen of the 25 Gaussians.
-        images: Samples that are chosen of CIFAR-10; 0 leaves it out.
-        seeds: Seeds of the proposals.
-        group: Proposals of each group that a budget is split by.
-    """
-
-    unchecked = ("seed", "images")  # 0 images leave the GAN of CIFAR-10 out
-    budgets: tuple[int, ...] = (2, 4, 8)
-    pilot: int = 20_000
-    rows: int = 20_000
-    images: int = 2000
-    seeds: int = 3
-    group: int = 20_000
+    unchecked = ("seed", "images")
+    budgets: tuple[int, ...] = (2, 4, 8)  # whole numbers K
+    pilot: int = 20_000  # proposals that rules are fitted on
+    rows: int = 20_000  # samples that are chosen of the 25 Gaussians
+    images: int = 2000  # samples that are chosen of CIFAR-10; 0 leaves it out
+    seeds: int = 3  # seeds of the proposals
+    group: int = 20_000  # proposals of each group that a budget is split by
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -17,7 +17,7 @@ from obrs.root import brent
 from obrs.rules import DRS, Unbudgeted
 from obrs.types import Rule
 
-from .line import Numbers, Pair, mixture, thin
+from .line import Pair, mixture, thin
 from .record import Checked, Record, numbers
 from .style import canvas, caption, draw_densities, look, tidy
 
@@ -50,7 +50,8 @@ def run(config: Config, rows: Record) -> None:
     pair = Pair.of(mixture(TARGET), mixture(MODEL), np.linspace(-8.0, 8.0, config.points))
     mass = pair.q * pair.step
     obrs = Budgeted.fit(pair.log_ratio, config.budget, weights=mass)
-    drs = _drs_rule(pair.log_ratio, mass, config.budget)
+    log_m, keep = float(pair.log_ratio.max()), 1 / config.budget
+    drs = DRS(log_m, brent(lambda g: keep - float(mass @ np.exp(DRS(log_m, g)(pair.log_ratio))), -50.0, 0.0))
     if "model" not in rows:
         slope = config.budget * float(np.exp(obrs.log_c) / np.sum(mass * np.exp(pair.log_ratio)))
         shown = {"x": thin(pair.x, 801), "p": thin(pair.p, 801), "q": thin(pair.q, 801)}
@@ -62,13 +63,6 @@ def run(config: Config, rows: Record) -> None:
             after = Pair(pair.x, pair.log_p, np.log(kept))
         rate = float(np.sum(pair.q * accept) * pair.step)
         rows.add(name, {"rate": rate} | _numbers(after) | {"acceptance": thin(accept, 801), "density": thin(kept, 801)})
-
-
-def _drs_rule(log_ratio: Numbers, masses: Numbers, budget: float) -> DRS:
-    """Return the rule of DRS whose shift keeps 1 in `budget` of known masses."""
-    log_m = float(log_ratio.max())
-    gamma = brent(lambda g: 1 / budget - float(masses @ np.exp(DRS(log_m, g)(log_ratio))), -50.0, 0.0)
-    return DRS(log_m, gamma)
 
 
 def _numbers(pair: Pair) -> dict[str, Any]:

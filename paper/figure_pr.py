@@ -23,8 +23,6 @@ MODELS = {
     "high recall": ((0.28, -2.0, 0.8), (0.28, 1.5, 0.8), (0.44, 5.5, 0.8)),
     "high precision": ((0.93, -2.0, 0.75), (0.07, 1.5, 0.75)),
 }
-
-
 _PRECISION, _RECALL = PALETTE["orange"], PALETTE["sky"]
 
 

@@ -39,24 +39,15 @@ Floats = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Config(Checked):
-    """What to measure.
-
-    Args:
-        generator: Name and seed of a committed generator, as `name-seed`.
-        digits: The digits that the truncated model makes.
-        images: Images of each model, half for the fit and half to measure with.
-        steps: Updates of a ratio.
-        epochs: Passes of the classifiers over their images.
-        shown: Images of each sheet, a square number.
-    """
+    """What to measure."""
 
     unchecked = ("digits",)
-    generator: str = "mnist_plain-1"
-    digits: tuple[int, ...] = (1, 3, 4, 7, 9)
-    images: int = 16_000
-    steps: int = 500
-    epochs: int = 5
-    shown: int = 25
+    generator: str = "mnist_plain-1"  # name and seed of a committed generator
+    digits: tuple[int, ...] = (1, 3, 4, 7, 9)  # that the truncated model makes
+    images: int = 16_000  # images of each model, half for the fit and half to measure with
+    steps: int = 500  # updates of a ratio
+    epochs: int = 5  # passes of the classifiers over their images
+    shown: int = 25  # images of each sheet, a square number
 
 
 PRESETS = {"smoke": Config("digits_plain-0", images=600, steps=40, epochs=3, shown=9), "default": Config()}
@@ -117,16 +108,9 @@ def table(record: Record) -> str:
     lines = []
     for name, paper in PAPER.items():
         row = record[name]
-        cells = [
-            row["frechet"],
-            paper["frechet"],
-            row["score"],
-            paper["score"],
-            row["recall"][20],
-            row["precision"][60],
-        ]
-        digits = f"{np.sum(numbers(row['shares']) > 0.02):d}"
-        lines.append([name, f"{cells[0]:.1f}", *(f"{cell:.2f}" for cell in cells[1:]), digits])
+        rest = (paper["frechet"], row["score"], paper["score"], row["recall"][20], row["precision"][60])
+        digits = np.sum(numbers(row["shares"]) > 0.02)
+        lines.append([name, f"{row['frechet']:.1f}", *(f"{cell:.2f}" for cell in rest), digits])
     ours = ["Fréchet", "paper, FID", "score", "paper, IS", "recall at λ = 0.1", "precision at λ = 10"]
     return text_table(["model", *ours, "digits"], lines)
 

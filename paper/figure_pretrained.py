@@ -1,6 +1,7 @@
 """DRS and OBRS on trained GANs of images: distances, precision and recall against the acceptance rate.
 
-The paper has a BigGAN of CelebA without classes, whose critic is trained further as a ratio, and one constant. Here are
+The paper has a BigGAN of CelebA without classes, whose critic is trained further as a ratio, and one constant. It gives
+no numbers, and says that OBRS has the lower FID at every rate, and the higher precision at rates above .3. Here are
 conditional GANs of Fashion-MNIST, or with `cifar` three conditional GANs of CIFAR-10 and an unconditional one; several
 ratios, and one constant, one per class, or one after calibration by class. `image_ratios` says which images are used
 for what. One pool gives the whole curve.
@@ -26,13 +27,8 @@ from .image_sheet import below_sheet, cell_keys, draw_rates
 from .record import Record, numbers
 from .style import PALETTE, Look, caption, look, tidy
 
-__all__ = ["PAPER", "PRESETS", "Config", "figure", "run", "table"]
+__all__ = ["PRESETS", "Config", "figure", "run", "table"]
 
-PAPER = {
-    "figure": "5: DRS vs. OBRS on a pre-trained BigGAN on CelebA",
-    "says": "OBRS has the lower FID at every rate, and the higher precision at rates above .3",
-}
-"""A figure without numbers in the text."""
 BEST = ("outputs", "class")
 """The ratio and the constants that are recommended."""
 _NEAR = (BEST, ("tuned", "global"))  # precision and recall are of these and of `tune`
@@ -42,24 +38,16 @@ _NEAR = (BEST, ("tuned", "global"))  # precision and recall are of these and of 
 class Config(Judging):
     """What to compare.
 
-    Args:
-        generators: Names and seeds of generators, as `name-seed`.
-        home: A folder with generators and data of your own; "" for those that are committed.
-        ratios: Which, keys of `RATIOS`; those on features need labels.
-        constants: How many, keys of `CONSTANTS`; a generator without labels has "global" alone.
-        tune: Proposals that `obrs.tune` weighs, at the smallest rate, if it is among the ratios.
-        given: Parts of the training images that `tune` gets. What the model saw is among them for CIFAR-10: the other
-            10 000 are too few.
-        fakes: See `image_ratios.Effort`.
+    `tune` gets what the model saw, too, of CIFAR-10: the other 10 000 images are too few.
     """
 
-    generators: tuple[str, ...] = ("fashion_mnist-0", "fashion_mnist-1", "fashion_mnist-2")
-    home: str = ""
-    ratios: tuple[str, ...] = ("own", "tuned", "outputs")
-    constants: tuple[str, ...] = ("global", "class")
-    tune: int = 4_000
-    given: tuple[str, ...] = ("ratio", "features")
-    fakes: int = 15_000
+    generators: tuple[str, ...] = ("fashion_mnist-0", "fashion_mnist-1", "fashion_mnist-2")  # names and seeds
+    home: str = ""  # a folder with generators and data of your own; "" for those that are committed
+    ratios: tuple[str, ...] = ("own", "tuned", "outputs")  # keys of `RATIOS`; those on features need labels
+    constants: tuple[str, ...] = ("global", "class")  # keys of `CONSTANTS`; without labels "global" alone
+    tune: int = 4_000  # proposals that `obrs.tune` weighs, at the smallest rate, if it is among the ratios
+    given: tuple[str, ...] = ("ratio", "features")  # parts of the training images that `tune` gets
+    fakes: int = 15_000  # see `image_ratios.Effort`
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -131,14 +131,9 @@ def train_gan(
 ) -> Gan:
     """Train a GAN of points in the plane, then its critic further against the finished generator.
 
-    The non-saturating loss, one step each with 256 points, Adam with rate 1e-3 and betas 0.5 and 0.999.
-
-    Args:
-        points: Points of the target, a float32 tensor; the first tenth is held out.
-        steps, critic_steps: Steps of both networks, and then of the critic alone.
-        seed: Seed of weights and batches.
-        finished: Called after each step with its number and a function that draws samples; True ends the training.
-        progress: Show a bar; None shows one on a terminal.
+    The non-saturating loss, one step each with 256 points, Adam with rate 1e-3 and betas 0.5 and 0.999. The first tenth
+    of the points is held out. After each step `finished` is called with its number and a function that draws samples;
+    True ends the training.
 
     References:
         | Discriminator Rejection Sampling (Azadi et al., 2019), which trains the discriminator further

@@ -49,8 +49,7 @@ Tensor = Any
 class Denoiser(nn.Module):  # type: ignore[misc]
     """D(x; sigma), a network with EDM's preconditioning: its input and what it is fitted to have unit variance.
 
-    Args:
-        network: From scaled images, times `log(sigma)/4` and labels to images, such as a `UNet`.
+    The network maps scaled images, times `log(sigma)/4` and labels to images, such as a `UNet`.
 
     Example:
         >>> zero = Denoiser(lambda x, time, label: 0 * x)
@@ -132,21 +131,13 @@ def heun(denoise: Callable[..., Tensor], z: Tensor, levels: Tensor, label: Tenso
 
 @dataclass(frozen=True, eq=False)
 class Diffusion:
-    """A trained model as a source of proposals; the noise of an image belongs to its id.
+    """A trained model as a source of proposals; the noise of an image belongs to its id."""
 
-    Args:
-        denoise: The denoiser, with averaged weights.
-        shape: Of an image: channels, height, width.
-        classes: Number of labels, each proposed equally often.
-        levels: Noise levels of the sampler.
-        half: Compute in bfloat16, in which that of CIFAR-10 was trained; it takes half of the time.
-    """
-
-    denoise: Any
-    shape: tuple[int, int, int]
-    classes: int
-    levels: Tensor
-    half: bool = False
+    denoise: Any  # the denoiser, with averaged weights
+    shape: tuple[int, int, int]  # of an image: channels, height, width
+    classes: int  # number of labels, each proposed equally often
+    levels: Tensor  # noise levels of the sampler
+    half: bool = False  # compute in bfloat16, in which that of CIFAR-10 was trained; it takes half of the time
 
     def noise(self, ids: Any, *, seed: int = 0) -> tuple[Tensor, Tensor]:
         """Return the noise that the images with these ids start from, and their labels."""
@@ -168,9 +159,7 @@ class Diffusion:
 class Guided:
     """A denoiser with discriminator guidance: D(x; sigma) + sigma² grad log r(x; sigma).
 
-    Args:
-        denoise: The denoiser that is guided.
-        critic: From images with one more channel, `log(sigma)/4`, and labels to log r of noisy images.
+    The critic maps images with one more channel, `log(sigma)/4`, and labels to log r of noisy images.
 
     Example:
         >>> still = Guided(lambda x, sigma, label: 0 * x, lambda x: x[:, 0].sum((1, 2)))
@@ -234,12 +223,7 @@ def shrunk(images: Any, size: int) -> Any:
 
 
 def load_diffusion(name: str, size: int, seed: int, updates: int, *, steps: int = 18) -> Diffusion:
-    """Return a model that is committed, in evaluation mode.
-
-    Args:
-        name, size, seed, updates: Its data set, pixels a side, seed and how long it was trained.
-        steps: Of the sampler.
-    """
+    """Return a committed model by its data set, pixels a side, seed and how long it was trained; for so many steps."""
     half, network = name == "cifar10", CifarUNet()
     if half:
         load_unit(_EDM.get(updates, f"edm-{updates}"), {"denoiser": network})

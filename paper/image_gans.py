@@ -76,19 +76,12 @@ class Labelled(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ImageGan:
-    """A trained generator: the moving average of its weights, with the critic that it was trained against.
+    """A trained generator: the moving average of its weights, with the critic that it was trained against."""
 
-    Args:
-        generator: Maps latents and labels to images.
-        critic: Two outputs per image and label: hinge score and log-ratio of the raw generator; None if it is not kept.
-        classes: Number of labels, each proposed equally often; None if the networks take no label.
-        half: Compute in bfloat16, in which those of CIFAR-10 were trained; it takes half of the time.
-    """
-
-    generator: Any
-    critic: Any
-    classes: int | None
-    half: bool = False
+    generator: Any  # maps latents and labels to images
+    critic: Any  # two outputs an image: hinge score and log-ratio of the raw generator; None if it is not kept
+    classes: int | None  # number of labels, each proposed equally often; None if the networks take no label
+    half: bool = False  # compute in bfloat16, in which those of CIFAR-10 were trained; it takes half of the time
 
     def propose(self, ids: Any, *, seed: int = 0) -> tuple[Any, Any]:
         """Return the images with these ids and their labels, 0 for all if there are none."""

@@ -29,6 +29,7 @@ _MODELS = {
     "cifar10-plain": "unconditional GAN, CIFAR-10",
     "cifar10-biggan": "BigGAN, CIFAR-10",
     "celeba": "BigGAN, CelebA",
+    "fashion_edm": "diffusion model, Fashion-MNIST",
 }
 
 
@@ -39,5 +40,8 @@ def title(generator: str) -> str:
         >>> title("cifar10-gan-1")
         'conditional GAN, CIFAR-10, seed 1'
     """
-    name, _, seed = generator.rpartition("-")
-    return f"{_MODELS.get(name, name)}, seed {seed}"
+    name, _, number = generator.rpartition("-")
+    if generator == "gaussians":
+        return "GAN, 25 Gaussians"
+    counted = f"{number} updates" if name == "fashion_edm" else f"seed {number}"
+    return f"{_MODELS.get(name, name)}, {counted}"

@@ -51,41 +51,25 @@ Judge = Callable[[Any], Floats]
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is spent on networks.
+    """How much is spent on networks."""
 
-    Args:
-        fakes: Proposals that ratios are fitted on; they are in no pool.
-        steps: Updates of a ratio on features; of a critic, which cost more, a third.
-        epochs: Passes of the classifiers over their images; on the few digits, ten times as many.
-    """
-
-    fakes: int
-    steps: int
-    epochs: int
+    fakes: int  # proposals that ratios are fitted on; they are in no pool
+    steps: int  # updates of a ratio on features; of a critic, which cost more, a third
+    epochs: int  # passes of the classifiers over their images; on the few digits, ten times as many
 
 
 @dataclass(frozen=True)
 class Judging(Checked):
-    """What the configurations of the two experiments on trained models share.
-
-    Args:
-        rates: Shares of the proposals that are kept.
-        pool: Proposals of each model.
-        neighbours: How many of them, and of real images, precision and recall are for.
-        judged: Proposals, and real images, that the second judge looks at; 0 leaves it out.
-        second: The second judge, see `subject_of`; the only one if the data have no labels.
-        shown: Images on the sheet of the first model.
-        steps, epochs: See `Effort`.
-    """
+    """What the configurations of the two experiments on trained models share."""
 
     unchecked: ClassVar[tuple[str, ...]] = ("judged", "shown")
-    rates: tuple[float, ...] = (0.75, 0.5, 0.25)
-    pool: int = 10_000
-    neighbours: int = 10_000
-    judged: int = 4_000
-    second: str = "efficientnet_lite0"
-    shown: int = 42
-    steps: int = 800
+    rates: tuple[float, ...] = (0.75, 0.5, 0.25)  # shares of the proposals that are kept
+    pool: int = 10_000  # proposals of each model
+    neighbours: int = 10_000  # how many of them, and of real images, precision and recall are for
+    judged: int = 4_000  # proposals, and real images, that the second judge looks at; 0 leaves it out
+    second: str = "efficientnet_lite0"  # the second judge, see `subject_of`; the only one if the data have no labels
+    shown: int = 42  # images on the sheet of the first model
+    steps: int = 800  # these two: see `Effort`
     epochs: int = 8
 
     def __post_init__(self) -> None:
@@ -97,32 +81,19 @@ class Judging(Checked):
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """A generator with all that it takes to judge it.
+    """A generator with all that it takes to judge it."""
 
-    Args:
-        name: As in a configuration, "fashion_mnist-0".
-        seed: Its number, and the seed of the networks that look at it.
-        split: The parts of its data.
-        look: The classifier whose outputs ratios see, None if the data have no labels.
-        judges: From images to the features of each judge.
-        truth: What each judge sees of the test images.
-        seconds: CPU seconds that the classifier of the ratio took.
-        source: What proposes, an `ImageGan` or another model.
-        pool, labels: Proposals, and their classes.
-        spread: What each judge sees of the pool, maybe of its first part.
-    """
-
-    name: str
-    seed: int
-    split: Mapping[str, Labelled]
-    look: Any
-    judges: Mapping[str, Judge]
-    truth: Mapping[str, Floats]
-    seconds: float
-    source: Any = None
-    pool: Any = ()
-    labels: Any = ()
-    spread: Mapping[str, Floats] = field(default_factory=dict)
+    name: str  # as in a configuration, "fashion_mnist-0"
+    seed: int  # its number, and the seed of the networks that look at it
+    split: Mapping[str, Labelled]  # the parts of its data
+    look: Any  # the classifier whose outputs ratios see, None if the data have no labels
+    judges: Mapping[str, Judge]  # from images to the features of each judge
+    truth: Mapping[str, Floats]  # what each judge sees of the test images
+    seconds: float  # CPU seconds that the classifier of the ratio took
+    source: Any = None  # what proposes, an `ImageGan` or another model
+    pool: Any = ()  # its proposals
+    labels: Any = ()  # their classes
+    spread: Mapping[str, Floats] = field(default_factory=dict)  # what each judge sees of the pool, or its first part
 
 
 class Fitted(NamedTuple):
@@ -153,7 +124,6 @@ def subject_of(
         judged: Images that the second judge looks at, the first of those it is given; 0 leaves it out.
         second: The second judge, a key of `JUDGES`, or `inception_v3=FILE` with the weights of torch-fidelity.
         width: Of the classifier that ratios look through.
-        progress: As everywhere.
     """
 
     def classifier(part: str, width: int, features: int) -> Any:
@@ -176,7 +146,7 @@ def subject_of(
         called, _, weights = second.partition("=")
         features: Any = inception_features(weights) if weights else called
         components = None if called == "inception_v3" else split["judge"].x
-        judges[called] = _Second(features, judged, components, progress)
+        judges[called] = _second_judge(features, judged, components, progress)
     if not judges:
         raise InputError("without labels the second judge is the only one: judged must be at least 1")
     truth = {key: judge(split["test"].x) for key, judge in judges.items()}
@@ -223,25 +193,22 @@ def inception_features(weights: str) -> Callable[[Any], Any]:
     return lambda x: inception_v3((x + 1) * 127.5, weights=weights)
 
 
-class _Second:
-    """Named features of the first images, or the principal components of real images in them.
+def _second_judge(features: Any, judged: int, real: Any, progress: bool | None) -> Judge:
+    """Return named features of the first images, or the principal components of real images in them.
 
     A Fréchet distance of 1280 features needs more samples than a small budget keeps of some thousands. The components
     are those of images that no distance is of.
     """
 
-    def __init__(self, features: Any, judged: int, real: Any, progress: bool | None) -> None:
-        self.features, self.judged, self.progress = features, judged, progress
-        self.basis: tuple[Floats, Floats] | None = None
-        if real is not None:
-            x = self(real)
-            mean = x.mean(axis=0)
-            self.basis = mean, np.linalg.svd(x - mean, full_matrices=False)[2][:_COMPONENTS].T
+    def look(images: Any) -> Floats:
+        return np.asarray(extract(np.asarray(images[:judged]), features, progress=progress), dtype=np.float64)
 
-    def __call__(self, images: Any) -> Floats:
-        seen = extract(np.asarray(images[: self.judged]), self.features, progress=self.progress)
-        x: Floats = np.asarray(seen, dtype=np.float64)
-        return x if self.basis is None else (x - self.basis[0]) @ self.basis[1]
+    if real is None:
+        return look
+    x = look(real)
+    mean = x.mean(axis=0)
+    basis = np.linalg.svd(x - mean, full_matrices=False)[2][:_COMPONENTS].T
+    return lambda images: np.asarray((look(images) - mean) @ basis)
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
@@ -309,11 +276,7 @@ def fit_tune(
 ) -> tuple[Floats, str, dict[str, Any]]:
     """Return the scores and the constants that `obrs.tune` chose at a budget, and what it says of them.
 
-    Args:
-        subject: A GAN with its judges.
-        which: Parts of the data that `tune` gets.
-        budget, pool: Proposals per kept sample, and how many `tune` weighs.
-        progress: As everywhere.
+    It gets some parts of the data, keys of `PARTS`, and weighs a pool of so many proposals.
     """
     gan, some = subject.source, [subject.split[part] for part in which]
     x, y = np.concatenate([part.x[:] for part in some]), np.concatenate([part.label for part in some])

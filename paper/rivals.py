@@ -104,16 +104,8 @@ def tuned(name: str, ready: Prepared, budget: float, n: int, many: int, *, seed:
     """Choose the step of a method: of `STEP_SIZES`, the one whose samples are closest to the target.
 
     It is judged by what the table shows, the KL of n samples at the same budget, as a mean of many draws. Their latents
-    are of other seeds than those of any sample that is shown.
-
-    Args:
-        name: A key of `TUNABLE`.
-        ready, budget: As for `method`.
-        n, many: Samples in a draw, and draws for each size.
-        seed: The seed of the GAN.
-
-    Returns:
-        The sampler, and `step`, its size, with `grid`, the KL of every size in the order of `STEP_SIZES`.
+    are of other seeds than those of any sample that is shown. Returned are the sampler, and `step`, its size, with
+    `grid`, the KL of every size in the order of `STEP_SIZES`.
     """
     sampler, model = method(name, ready, budget)
     tries = [replace(sampler, **{TUNABLE[name]: size}) for size in STEP_SIZES]

@@ -172,14 +172,8 @@ def histogram_divergence(fake: Array, cells: Cells, divergence: str = "kl", weig
     if weights is not None:
         weights = np.asarray(weights, dtype=np.float64)
         weights = weights * (weights.sum() / np.square(weights).sum())
-    return estimate(
-        cells.masses,
-        np.bincount(
-            cells.of(as_features(fake, "fake").astype(np.float64, copy=False)),
-            weights=weights,
-            minlength=len(cells.masses),
-        ),
-    )
+    of_samples = cells.of(as_features(fake, "fake").astype(np.float64, copy=False))
+    return estimate(cells.masses, np.bincount(of_samples, weights=weights, minlength=len(cells.masses)))
 
 
 def _kl(p: Floats, counts: Floats) -> float:

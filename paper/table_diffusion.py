@@ -57,32 +57,19 @@ PAPER: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Config(Judging):
-    """What to measure.
-
-    Args:
-        data, size: The data set, a key of `image_gans.PARTS`, and pixels a side.
-        seed: Of the models and of the classifiers.
-        updates: How long the models were trained, one for each.
-        ratios: Seeds of ratios.
-        sampler: Steps of the sampler.
-        early: Steps of the sampler at which to reject early, each by itself.
-        costs: What a kept image may cost, in full runs of the sampler.
-        slack: What may be given up of what a split gains, for one that rejects less early; see `early.plan_stages`.
-            It was chosen on the first ratio, the others confirm it.
-        guided: Updates of the discriminator that guides the first model; 0 leaves guidance out.
-    """
+    """What to measure; the slack was chosen on the first ratio, the others confirm it."""
 
     unchecked = ("seed", "ratios", "judged", "guided", "shown")
-    data: str = "fashion_mnist"
-    size: int = 14
-    seed: int = 0
-    updates: tuple[int, ...] = (1_000, 8_000)
-    ratios: tuple[int, ...] = (0, 1, 2)
-    sampler: int = 18
-    early: tuple[int, ...] = (12, 9, 14)
-    costs: tuple[float, ...] = (1.5, 2.0, 3.0, 4.0, 6.0)
-    slack: float = 0.25
-    guided: int = 0
+    data: str = "fashion_mnist"  # a key of `image_gans.PARTS`
+    size: int = 14  # pixels a side
+    seed: int = 0  # of the models and of the classifiers
+    updates: tuple[int, ...] = (1_000, 8_000)  # how long the models were trained, one for each
+    ratios: tuple[int, ...] = (0, 1, 2)  # seeds of ratios
+    sampler: int = 18  # steps of the sampler
+    early: tuple[int, ...] = (12, 9, 14)  # steps of the sampler at which to reject early, each by itself
+    costs: tuple[float, ...] = (1.5, 2.0, 3.0, 4.0, 6.0)  # what a kept image may cost, in full runs of the sampler
+    slack: float = 0.25  # of what a split gains, given up for one that rejects less early; see `early.plan_stages`
+    guided: int = 0  # updates of the discriminator that guides the first model; 0 leaves guidance out
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -25,33 +25,27 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch.nn import functional
 
 from obrs._text import text_table
 from obrs.draws import normals
 from obrs.errors import InputError
-from obrs.fitting.loop import fit
 from obrs.fitting.seeds import derived, own_noise
-from obrs.fitting.tensors import fill_module, read_tensors
 from obrs.metrics.cells import Cells, principal_distance
 from obrs.metrics.features import extract
 from obrs.metrics.weightings import weightings
 from obrs.models.classifier import Classifier, fit_classifier
-from obrs.models.mlp import mlp
 from obrs.tuning import Recipe, tune
 
 from .gan25 import SIGMA, TARGET, Settings, one_thread, trained
 from .image_diffusion import load_diffusion, shrunk
-from .image_gans import load_gan, parts
+from .image_gans import Labelled, load_gan, load_part, parts
 from .image_names import title
 from .image_ratios import Logit, committed_judge, given, propose
-from .nets import WEIGHTS
 from .record import Checked, Record, numbers
 from .style import PALETTE, Look, canvas, caption, page_table, section, tidy
 
-__all__ = ["PAPER", "PRESETS", "Config", "Vae", "figure", "markdown", "run", "table"]
+__all__ = ["PRESETS", "Config", "Vae", "figure", "markdown", "run", "table"]
 
-PAPER = {"table": "none: the paper has one ratio, the critic's, and one constant"}
 _SEED = 100  # of proposals: no seed that a model was trained with
 _COMPONENTS = 64  # of the features of a judge
 _LITE0, _COMMITTED = "EfficientNet-Lite0", "committed classifier"  # other judges
@@ -63,35 +57,23 @@ Floats = np.ndarray[Any, Any]
 class Config(Checked):
     """What to measure.
 
-    Args:
-        claimed: Models that had no part in any choice, by name.
-        others: Models beside them: those on which recipes were found, those of kinds that the claim is not about, and
-            the digits, of which there are too few.
-        budgets: Proposals per kept sample.
-        pool: Proposals that `tune` compares; half as many are fitted on.
-        fresh: Proposals that the other judge looks at, and at most as many test images.
-        seed: Of `tune`.
+    Claimed are models that had no part in any choice, by name. The others are those on which recipes were found, those
+    of kinds that the claim is not about, and the digits, of which there are too few.
     """
 
     unchecked = ("claimed", "others", "seed")
     claimed: tuple[str, ...] = (
-        *(f"fashion_mnist-{seed}" for seed in (3, 4, 5)),
-        "fashion_vae-1",
-        *(f"cifar10-gan-{seed}" for seed in (0, 1, 2)),
+        *("fashion_mnist-3", "fashion_mnist-4", "fashion_mnist-5", "fashion_vae-1"),
+        *("cifar10-gan-0", "cifar10-gan-1", "cifar10-gan-2"),
     )
     others: tuple[str, ...] = (
-        *(f"fashion_mnist-{seed}" for seed in (0, 1, 2)),
-        "fashion_vae-0",
-        "fashion_edm-1000",
-        "fashion_edm-8000",
-        "cifar10-plain-0",
-        "gaussians",
-        "digits-0",
+        *("fashion_mnist-0", "fashion_mnist-1", "fashion_mnist-2", "fashion_vae-0", "fashion_edm-1000"),
+        *("fashion_edm-8000", "cifar10-plain-0", "gaussians", "digits-0"),
     )
-    budgets: tuple[float, ...] = (2.0, 4.0)
-    pool: int = 20_000
-    fresh: int = 8_000
-    seed: int = 0
+    budgets: tuple[float, ...] = (2.0, 4.0)  # proposals per kept sample
+    pool: int = 20_000  # proposals that `tune` compares; half as many are fitted on
+    fresh: int = 8_000  # proposals that the other judge looks at, and at most as many test images
+    seed: int = 0  # of `tune`
 
 
 _SMOKE = Config(claimed=(), others=("gaussians",), budgets=(2.0,), pool=1000, fresh=1000)
@@ -216,43 +198,22 @@ def _of_images(name: str) -> Model:
 
 
 class Vae:
-    """The decoder of a small VAE of 28x28 images, read or trained, with labels by a classifier of the same images."""
+    """A small VAE of Fashion-MNIST, with labels by a classifier of the images that it was trained on."""
 
-    classes, latent, steps = 10, 16, 1500
+    classes = 10
 
-    def __init__(self, shown: Any, seed: int) -> None:
-        path = WEIGHTS / f"fashion_vae-{seed}-decoder.safetensors"
+    def __init__(self, shown: Labelled, seed: int) -> None:
+        self.decoder = load_part("fashion_vae", seed)
         with own_noise() as reseed:
-            reseed(derived(seed, "vae"))
-            encoder, self.decoder = mlp((784, 256, 2 * self.latent)), mlp((self.latent, 256, 784))
-            if path.exists():
-                fill_module(self.decoder, read_tensors(path, "the decoder of a VAE")[0], "decoder", path)
-            else:
-                self._train(encoder, shown.x)
             reseed(derived(seed, "labels"))
             network = Classifier(28, 1, 10, width=16, features=64)
         few = shown.x[:8000], shown.label[:8000]
         self.labeller = fit_classifier(*few, network=network, epochs=8, seed=seed, progress=False)
 
-    def _train(self, encoder: Any, real: Any) -> None:
-        x = (torch.as_tensor(real).flatten(1) + 1) / 2
-
-        def loss(step: int) -> Any:
-            batch = x[torch.randint(len(x), (256,))]
-            mean, log_sd = encoder(2 * batch - 1).chunk(2, dim=1)
-            logits = self.decoder(mean + log_sd.exp() * torch.randn_like(mean))
-            miss = functional.binary_cross_entropy_with_logits(logits, batch, reduction="none").sum(1)
-            return (miss + (mean**2 + (2 * log_sd).exp() - 1 - 2 * log_sd).sum(1) / 2).mean()
-
-        optimiser = torch.optim.Adam([*encoder.parameters(), *self.decoder.parameters()], lr=2e-3)
-        schedule = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.0, self.steps)
-        fit(loss, optimiser, self.steps, schedule=schedule, progress=False)
-
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def propose(self, ids: Any, *, seed: int = 0) -> tuple[Any, Any]:
         """Return the images with these ids and their labels."""
-        images = torch.tanh(self.decoder(normals(ids, self.latent, seed=seed, like=torch.empty(0))) / 2)
-        images = images.reshape(-1, 1, 28, 28)
+        images = self.decoder(normals(ids, self.decoder.spec["latent"], seed=seed, like=torch.empty(0)))
         return images, self.labeller.predict(images)
 
 
@@ -267,14 +228,6 @@ def _gaussians() -> Model:
 
 
 # The record as a table, a page and a picture
-
-
-def _title(name: str) -> str:
-    """Return what a reader calls a model."""
-    kind, _, number = name.rpartition("-")
-    if kind == "fashion_edm":
-        return f"diffusion model, Fashion-MNIST, {number} updates"
-    return "GAN, 25 Gaussians" if name == "gaussians" else title(name)
 
 
 def _cells(record: Record) -> list[tuple[dict[str, Any], str, dict[str, Any]]]:
@@ -348,7 +301,7 @@ def table(record: Record) -> str:
     head = ["model", "K", "own judge", "tune", "critic", "0.2", "DRS", "top-k"]
     said = "change of the distance in % of the plain model's; from the third number on by another judge"
     lines = [[*line[:3], line[4], *line[6:]] for line in _lines(record)]
-    refused = [f"{_title(row['row'])}: {row['refused']}" for row in record.rows if "refused" in row]
+    refused = [f"{title(row['row'])}: {row['refused']}" for row in record.rows if "refused" in row]
     words = [textwrap.fill(part, 118) for part in (_verdict(record), *refused)]
     return "\n".join([said, "", text_table(head, lines), "", *words])
 
@@ -356,7 +309,7 @@ def table(record: Record) -> str:
 def markdown(record: Record) -> str:
     """Return the verdict, and the table of all cells; what was chosen, and what it cost, is in the record."""
     head = ["model", "K", "own judge", "other judge", "tune", _COMMITTED, "critic, one constant", "0.2's recipe"]
-    lines = [[_title(line[0]), *line[1:4], f"**{line[4]}**", *line[5:]] for line in _lines(record)]
+    lines = [[title(line[0]), *line[1:4], f"**{line[4]}**", *line[5:]] for line in _lines(record)]
     sections = {"verdict": _verdict(record), "cells": page_table([*head, "DRS", "top-k"], lines)}
     return "\n\n".join(section(name, text) for name, text in sections.items())
 
@@ -384,7 +337,7 @@ def figure(record: Record) -> Any:
                 handles[look.label] = axes.errorbar(min(100 * value, 40.0), at, xerr=196 * error, **style)
     axes.axvline(0, color="0.5", lw=1)
     axes.set(xlim=(-85, 42), xlabel="change of the distance by a judge that tune never saw, %")
-    axes.set_yticks(range(len(cells)), [f"{_title(row['row'])}, K = {budget}" for row, budget, _ in cells])
+    axes.set_yticks(range(len(cells)), [f"{title(row['row'])}, K = {budget}" for row, budget, _ in cells])
     axes.invert_yaxis()
     tidy(axes, None)
     drawn.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=3)

@@ -97,7 +97,8 @@ class BigGanGenerator(nn.Module):  # type: ignore[misc]
             _GeneratorBlock(inside, outside, condition, shared=bool(shared), attends=side == attention)
             for (inside, outside), side in zip(pairwise(maps), sides, strict=True)
         )
-        self.last = _Last(maps[-1], channels)
+        last = nn.Conv2d(maps[-1], channels, 3, padding=1)
+        self.last = nn.Sequential(nn.SyncBatchNorm(maps[-1]), nn.ReLU(), last, nn.Tanh())
         _begin(self, initial, nn.Linear | nn.Conv2d)  # spectral norm may cripple the embeddings of a generator
 
     def forward(self, z: Array, label: Array | None = None) -> Array:
@@ -246,20 +247,6 @@ class _ConditionalNorm(nn.Module):  # type: ignore[misc]
     def forward(self, x: Array, condition: Array) -> Array:
         gain, shift = (part(condition).to(x)[:, :, None, None] for part in (self.gain, self.shift))
         return self.norm(x) * (1 + gain) + shift
-
-
-class _Last(nn.Module):  # type: ignore[misc]
-    """Batch norm that no label moves, ReLU, and the convolution that makes an image."""
-
-    def __init__(self, inside: int, channels: int) -> None:
-        super().__init__()
-        self.norm = nn.SyncBatchNorm(inside, affine=False)
-        self.gain, self.shift = nn.Parameter(torch.ones(inside)), nn.Parameter(torch.zeros(inside))
-        self.conv = nn.Conv2d(inside, channels, 3, padding=1)
-
-    def forward(self, x: Array) -> Array:
-        h = self.norm(x) * self.gain.to(x)[:, None, None] + self.shift.to(x)[:, None, None]
-        return torch.tanh(self.conv(functional.relu(h)))
 
 
 def _begin(network: nn.Module, initial: str, divided: Any) -> None:
