@@ -13,6 +13,7 @@ set beside the same budget for each, and beside the largest KL made least. The p
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from obrs.split import left_after
 from .gan25 import SMOKE, ExactRatio, Settings, one_thread, score, trained
 from .image_gans import load_gan, parts
 from .image_ratios import committed_judge
-from .record import Record
+from .record import Numbers, Record
 from .style import LOOKS, PALETTE, Look, canvas, caption, page_table, section, tidy
 
 __all__ = ["PRESETS", "Config", "figure", "markdown", "run", "table"]
@@ -44,8 +45,6 @@ METHODS = {
 }
 MODELS = {"gaussians": "25 Gaussians", "cifar10": "CIFAR-10"}
 _BINS = 60  # of log r, on which realised laws are measured
-
-Numbers = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -208,25 +207,21 @@ def _split(config: Config, k: float) -> dict[str, Any]:
     pilot, *fresh = np.split(draws, config.seeds + 1, axis=1)
     labels = np.repeat(np.arange(16), config.group)
 
-    def left(budgets: Numbers) -> Numbers:
-        return np.array([left_after(list(part), budgets, kl) for part in fresh])
+    def left(budgets: Numbers) -> dict[str, Numbers]:
+        """Return mean and largest KL of groups, by seed."""
+        by_group = np.array([left_after(list(part), budgets, kl) for part in fresh])
+        return {"mean": by_group.mean(axis=1), "largest": by_group.max(axis=1)}
 
     def alike(goal: float) -> float:
         """Return the budget for each group alike that leaves as much."""
-        return float(np.exp(brent(lambda x: float(left(np.full(16, np.exp(x))).mean()) - goal, 0.0, np.log(64 * k))))
+        return float(np.exp(brent(lambda x: left(np.full(16, np.exp(x)))["mean"].mean() - goal, 0.0, np.log(64 * k))))
 
-    found: dict[str, Any] = {"equal": _of_groups(left(np.full(16, k)))}
+    found: dict[str, Any] = {"equal": left(np.full(16, k))}
     for goal in ("kl", "minimax"):
         rule = Grouped.fit(pilot.reshape(-1), k, labels, split=goal)
-        met = left(np.array(rule.budgets))
-        found[goal] = {"promised": rule.left, "budgets": np.array(rule.budgets)} | _of_groups(met)
-        found[goal]["equals"] = alike(float(met.mean()))
+        found[goal] = {"promised": rule.left, "budgets": np.array(rule.budgets)} | left(np.array(rule.budgets))
+        found[goal]["equals"] = alike(float(found[goal]["mean"].mean()))
     return found
-
-
-def _of_groups(left: Numbers) -> dict[str, Numbers]:
-    """Return mean and largest KL of groups, by seed."""
-    return {"mean": left.mean(axis=1), "largest": left.max(axis=1)}
 
 
 def _spread(values: Any, digits: int = 4) -> str:
@@ -244,35 +239,30 @@ _HEADS = {
 }
 
 
-def _caps(record: Record, model: str) -> list[list[str]]:
+def _tables(record: Record) -> dict[str, tuple[list[str], list[list[str]]]]:
+    """Return titles of columns, and cells, of the table of each model and of that of groups."""
+    found = {model: (_HEADS[model], _caps(record[model], model, record)) for model in MODELS if model in record}
+    splits = []
+    for k, (name, called) in product(record.config["budgets"], _SPLITS.items()):
+        row = {"promised": None, "equals": k} | record[f"split {k}"][name]
+        left = [_number(row["promised"]), _spread(row["mean"]), _spread(row["largest"])]
+        splits.append([f"{k}", called, *left, f"{row['equals']:.2f}"])
+    return found | {"split": (_HEADS["split"], splits)}
+
+
+def _caps(found: Mapping[str, Any], model: str, record: Record) -> list[list[str]]:
     def judged(row: Mapping[str, Any]) -> list[str]:
         return [_spread(row[key], digits) for key, digits in _DIGITS[model].items()]
 
-    found = record[model]
-    lines = [["1", "the model itself", f"{found['none']:.4f}", "", *judged(found["model 1"])]]
-    for k in record.config["budgets"]:
-        for method, look in METHODS.items():
-            row = found[f"{method} {k}"]
-            closed = "" if row["closed"] is None else f"{row['closed']:.4f}"
-            lines.append([f"{k}", look.label, closed, _spread(row["kl"]), *judged(row)])
+    lines = [["1", "the model itself", _number(found["none"]), "", *judged(found["model 1"])]]
+    for k, (method, look) in product(record.config["budgets"], METHODS.items()):
+        row = found[f"{method} {k}"]
+        lines.append([f"{k}", look.label, _number(row["closed"]), _spread(row["kl"]), *judged(row)])
     return lines
 
 
-def _splits(record: Record) -> list[list[str]]:
-    lines = []
-    for k in record.config["budgets"]:
-        for name, said in _SPLITS.items():
-            one = {"promised": None, "equals": k} | record[f"split {k}"][name]
-            promised = "" if one["promised"] is None else f"{one['promised']:.4f}"
-            lines.append(
-                [f"{k}", said, promised, _spread(one["mean"]), _spread(one["largest"]), f"{one['equals']:.2f}"]
-            )
-    return lines
-
-
-def _tables(record: Record) -> dict[str, tuple[list[str], list[list[str]]]]:
-    lines = {model: _caps(record, model) for model in MODELS if model in record} | {"split": _splits(record)}
-    return {name: (_HEADS[name], found) for name, found in lines.items()}
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
 
 
 def table(record: Record) -> str:
@@ -304,6 +294,5 @@ def figure(record: Record) -> Any:
                   label=f"mean {k}")  # fmt: skip
     last.set(title="16 groups, split", xlabel="sd of log r in the group", ylabel="budget of the group", yscale="log")
     tidy(last)
-    caption(drawn, record.experiment, "Left: KL that is left by choosing 1 of exactly K, and by OBRS with a mean of K. "
-            "Right: what each group gets of one mean budget.")  # fmt: skip
-    return drawn
+    said = "Left: KL that is left by choosing 1 of exactly K, and by OBRS with a mean of K. Right: what each group "
+    return caption(drawn, record.experiment, f"{said}gets of one mean budget.")

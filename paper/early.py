@@ -19,12 +19,8 @@ _CHOICES = 25  # budgets of the early stage that are tried
 def divergence_left(stages: Stages, log_ratios: Sequence[Any], groups: Any = None) -> float:
     """Return the KL of the target from what is kept, as far as the last ratio knows.
 
-    With groups it is the mean over them, each with a ratio of mean 1: their shares are as they are proposed.
-
-    Args:
-        stages: The rule.
-        log_ratios: Of proposals from the model, for each stage.
-        groups: Labels, if the stages have constants for each.
+    The log-ratios are of proposals from the model, for each stage. With groups, labels for which the stages have
+    constants of their own, it is the mean over them, each with a ratio of mean 1: their shares are as proposed.
 
     Example:
         >>> final = np.log([3.0, 0.6, 0.3, 0.1])

@@ -17,9 +17,9 @@ from obrs.root import brent
 from obrs.rules import DRS, Unbudgeted
 from obrs.types import Rule
 
-from .line import Pair, mixture, thin
 from .record import Checked, Record, numbers
-from .style import canvas, caption, draw_densities, look, tidy
+from .style import LOOKS, canvas, caption, draw_densities, tidy
+from .toys import Pair, mixture, thin
 
 __all__ = ["MODEL", "PRESETS", "TARGET", "Config", "figure", "run", "table"]
 
@@ -75,7 +75,7 @@ def _numbers(pair: Pair) -> dict[str, Any]:
 
 def table(record: Record) -> str:
     """Return the rate and the divergences left of each rule."""
-    found = ((look(name).label, record[name]) for name in ("model", *RULES))
+    found = ((LOOKS[name].label, record[name]) for name in ("model", *RULES))
     rows = [[label, f"{row.get('rate', 1.0):.3f}", *(f"{row[key]:.4f}" for key in DIVERGENCES)] for label, row in found]
     return text_table(["", "rate", "KL", "GAN", "TV"], rows)
 
@@ -86,9 +86,9 @@ def figure(record: Record) -> Any:
     drawn = canvas(9, 7.6)
     densities, acceptance, curves, scaling = drawn.subplots(2, 2).flat
     kept = {name: record[name]["density"] for name in ("drs", "obrs")}
-    draw_densities(densities, record["model"] | kept, {name: f"kept by {look(name).label}" for name in kept})
+    draw_densities(densities, record["model"] | kept, {name: f"kept by {LOOKS[name].label}" for name in kept})
     for name in ("model", *RULES):
-        row, style = record[name], look(name)
+        row, style = record[name], LOOKS[name]
         line = {"color": style.colour, "ls": style.line}
         curves.plot(row["recall"], row["precision"], label=style.label, **line)
         if name in RULES:
@@ -105,14 +105,13 @@ def figure(record: Record) -> Any:
         tidy(axes, "lower left" if axes is curves else "lower center")
     left = {name: f"{record[name]['kl']:.3f}" for name in ("model", "drs", "obrs")}
     words = f"KL to the target: {left['model']} before, {left['drs']} after DRS, {left['obrs']} after OBRS."
-    caption(drawn, record.experiment, f"DRS and OBRS keep 1 proposal in {budget:g}. {words}")
-    return drawn
+    return caption(drawn, record.experiment, f"DRS and OBRS keep 1 proposal in {budget:g}. {words}")
 
 
 def _scaling(axes: Any, record: Record) -> None:
     """Draw both curves, arrows of the K-fold scaling between them, and the line of slope K c."""
     for name in ("model", "obrs"):
-        axes.plot(record[name]["recall"], record[name]["precision"], color=look(name).colour, label=look(name).label)
+        axes.plot(record[name]["recall"], record[name]["precision"], color=LOOKS[name].colour, label=LOOKS[name].label)
     slope = record["model"]["slope"]
     reach = min(1.0, 1 / slope)
     axes.plot([0, reach], [0, slope * reach], color="0.35", ls=":", label=f"λ = K c = {slope:.2f}")

@@ -37,8 +37,7 @@ from obrs.ratios.refit import FineTune, Network, refit
 
 from .image_gans import SETTINGS, parts
 from .image_gans import load_part as load_generator
-from .image_names import title
-from .image_sheet import as_text, draw_sheet
+from .image_sheet import as_text, draw_sheet, title
 from .record import Checked, Record, numbers
 from .style import PALETTE, canvas, caption, tidy
 

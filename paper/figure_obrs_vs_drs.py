@@ -22,9 +22,9 @@ from obrs._text import lookup, text_table
 from obrs.rules import DRS
 
 from .gan25 import ExactRatio, train_gan
-from .record import Checked, Record, numbers
+from .record import Checked, Numbers, Record, numbers
 from .scores import grid_cells, histogram_divergence, mode_cells
-from .style import TARGETS, canvas, caption, look, tidy
+from .style import LOOKS, TARGETS, canvas, caption, tidy
 from .toys import TOYS, Density, Mixture
 
 __all__ = ["PRESETS", "Config", "figure", "judge_of", "run", "table"]
@@ -32,7 +32,6 @@ __all__ = ["PRESETS", "Config", "figure", "judge_of", "run", "table"]
 MEASURES = {"precision": ("precision, %", 100, 1), "js": ("Jensen-Shannon, nats", 1, 3)}  # title, scale, digits
 RULES: dict[str, Any] = {"drs": DRS, "obrs": Budgeted}
 RATIOS = {"learned": "-", "exact": "--"}
-Numbers = np.ndarray[Any, Any]
 _OUTSIDE = exp(-8.0)  # of the target's mass: what lies beyond four standard deviations of a Gaussian in the plane
 _EDGE = 2.5  # half the side of the square that holds every target, standardised
 
@@ -148,9 +147,13 @@ def figure(record: Record) -> Any:
     panels = drawn.subplots(len(MEASURES), len(names), squeeze=False, sharex=True)
     for line, (key, (title, scale, _)) in zip(panels, MEASURES.items(), strict=True):
         for axes, name in zip(line, names, strict=True):
-            axes.axhline(scale * _mean(record, name, key), color=look("model").colour, ls=":", lw=1.2, label="model")
+            axes.axhline(scale * _mean(record, name, key), color=LOOKS["model"].colour, ls=":", lw=1.2, label="model")
             for ratio, rule in product(RATIOS, RULES):
-                looks = {"color": look(rule).colour, "ls": RATIOS[ratio], "label": f"{look(rule).label}, {ratio} ratio"}
+                looks = {
+                    "color": LOOKS[rule].colour,
+                    "ls": RATIOS[ratio],
+                    "label": f"{LOOKS[rule].label}, {ratio} ratio",
+                }
                 axes.plot(budgets, scale * _mean(record, name, key, ratio, rule), lw=1.8, **looks)
             axes.set(xscale="log", xlim=(1, budgets[-1]))
             axes.set_xticks([1, 2, 5, 10, 20], ["1", "2", "5", "10", "20"])
@@ -163,5 +166,6 @@ def figure(record: Record) -> Any:
         axes.set_xlabel("budget K")
     drawn.legend(*panels[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=5)
     words = f"{record.config['gans']} small GAN of each target. Both rules keep 1 proposal in K. {_words(record)}"
-    caption(drawn, record.experiment, f"{words} Precision: share in the smallest region with 99.97 % of the target.")
-    return drawn
+    return caption(
+        drawn, record.experiment, f"{words} Precision: share in the smallest region with 99.97 % of the target."
+    )

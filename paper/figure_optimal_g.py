@@ -24,9 +24,9 @@ from obrs.budget import solve_cut
 from obrs.fitting.loop import descend
 from obrs.training.losses import generator_loss
 
-from .line import Numbers, Pair, mixture, thin
-from .record import Checked, Record, numbers
-from .style import canvas, caption, draw_densities, look
+from .record import Checked, Numbers, Record, numbers
+from .style import LOOKS, canvas, caption, draw_densities
+from .toys import Pair, mixture, thin
 
 __all__ = ["PRESETS", "TARGET", "Config", "figure", "run", "table"]
 
@@ -172,14 +172,10 @@ def figure(record: Record) -> Any:
         axes.set_title(title)
         axes.label_outer()
     left = [record[f"densities {name}"]["after"] for name in ("before", "after")]
-    caption(
-        drawn,
-        record.experiment,
-        "Stars are minima, the best one large. Choosing the model for what rejection leaves of it brings the "
-        f"divergence after rejection from {left[0]:.3f} to {left[1]:.3f}. Below: descents over the landscape after "
-        "rejection, from dot to cross; an arrow leaves for infinity.",
-    )
-    return drawn
+    said = "Stars are minima, the best one large. Choosing the model for what rejection leaves of it brings the "
+    said += f"divergence after rejection from {left[0]:.3f} to {left[1]:.3f}. Below: descents over the landscape after "
+    said += "rejection, from dot to cross; an arrow leaves for infinity."
+    return caption(drawn, record.experiment, said)
 
 
 def _draw_landscape(axes: Any, row: dict[str, Any], name: str, *, filled: bool) -> Any:
@@ -192,7 +188,7 @@ def _draw_landscape(axes: Any, row: dict[str, Any], name: str, *, filled: bool) 
 
 
 def _draw_descents(axes: Any, record: Record, mode: str) -> None:
-    colour = {"exact": look("obrs").colour, "paper_raw": look("model").colour, "paper": look("mhgan").colour}[mode]
+    colour = {"exact": LOOKS["obrs"].colour, "paper_raw": LOOKS["model"].colour, "paper": LOOKS["mhgan"].colour}[mode]
     for row in (row for row in record.rows if row.get("mode") == mode):
         path = numbers(row["path"])
         axes.plot(path[:, 0], path[:, 1], color=colour, lw=1.6)

@@ -12,9 +12,9 @@ import numpy as np
 
 from obrs._text import text_table
 
-from .line import Pair, mixture, thin
 from .record import Checked, Record, numbers
-from .style import PALETTE, canvas, caption, look, tidy
+from .style import LOOKS, PALETTE, canvas, caption, tidy
+from .toys import Pair, mixture, thin
 
 __all__ = ["MODELS", "PRESETS", "TARGET", "Config", "figure", "run", "table"]
 
@@ -71,19 +71,15 @@ def figure(record: Record) -> Any:
         _curve(part.add_subplot(cells[:, 0]), row)
         for column, letter in ((1, "A"), (2, "B")):
             _areas(part, cells, row, column, letter)
-    caption(
-        drawn,
-        record.experiment,
-        "At slope λ the upper shaded area is the precision α, the lower one the recall β = α/λ. A low λ reads the end "
-        "of the curve where recall is highest (A), a high one that where precision is (B).",
-    )
-    return drawn
+    said = "At slope λ the upper shaded area is the precision α, the lower one the recall β = α/λ. A low λ reads the "
+    said += "end of the curve where recall is highest (A), a high one that where precision is (B)."
+    return caption(drawn, record.experiment, said)
 
 
 def _curve(axes: Any, row: dict[str, Any]) -> None:
     recall, precision = numbers(row["curve"]["recall"]), numbers(row["curve"]["precision"])
     axes.fill_between(recall, precision, color="0.93")
-    axes.plot(recall, precision, color=look("model").colour)
+    axes.plot(recall, precision, color=LOOKS["model"].colour)
     for letter, lam, alpha, beta in zip("AB", row["lam"], row["precision"], row["recall"], strict=True):
         axes.plot([0, beta], [alpha, alpha], color=_PRECISION, lw=2.5)
         axes.plot([beta, beta], [0, alpha], color=_RECALL, lw=2.5)
@@ -104,8 +100,8 @@ def _areas(part: Any, cells: Any, row: dict[str, Any], column: int, letter: str)
         (lower, p, q / lam, ("p", "q/λ"), _RECALL, f"{letter}: β = {row['recall'][index]:.2f}"),
     ):
         axes.fill_between(x, np.minimum(target, model), color=colour, alpha=0.75, lw=0)
-        axes.plot(x, target, color=look("target").colour, lw=1.5, label=names[0])
-        axes.plot(x, model, color=look("model").colour, lw=1.5, label=names[1])
+        axes.plot(x, target, color=LOOKS["target"].colour, lw=1.5, label=names[0])
+        axes.plot(x, model, color=LOOKS["model"].colour, lw=1.5, label=names[1])
         axes.set(yticks=[], xlim=(-5, 8), xticks=range(-4, 9, 2), ylim=(0, 1.35 * max(target.max(), model.max())))
         axes.set_title(title)
         tidy(axes, None)

@@ -23,18 +23,16 @@ from obrs.metrics import frechet
 from obrs.models.classifier import fit_classifier
 from obrs.ratios.refit import Network, refit
 
-from .image_gans import load_part, parts
+from .image_gans import SEED, load_part, parts
 from .image_ratios import see
 from .image_sheet import as_text, from_text
-from .record import Checked, Record, numbers
-from .style import canvas, caption, look, tidy
+from .record import Checked, Numbers, Record, numbers
+from .style import LOOKS, canvas, caption, tidy
 
-__all__ = ["PAPER", "PRESETS", "Config", "classifier_score", "curve", "figure", "run", "table"]
+__all__ = ["PAPER", "PRESETS", "Config", "curve", "figure", "run", "table"]
 
 PAPER = {"high recall": {"frechet": 17.06, "score": 2.69}, "high precision": {"frechet": 8.80, "score": 2.57}}
 MODELS = {"high recall": "drs", "high precision": "obrs"}  # with the looks of these
-_SEED = 100  # of proposals: no seed that a generator was trained with
-Floats = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ def run(config: Config, rows: Record) -> None:
     )
     for model, _ in rows.todo(MODELS):
         ids = np.arange(config.images * (1 if model == "high recall" else 4))
-        x = generator(normals(ids, generator.spec["latent"], seed=_SEED, like=torch.empty(0)))
+        x = generator(normals(ids, generator.spec["latent"], seed=SEED, like=torch.empty(0)))
         if model == "high precision":
             seen = see(chooser.features, x)
             score = _fit(see(chooser.features, other), seen[: config.images], config)(seen)
@@ -76,12 +74,13 @@ def run(config: Config, rows: Record) -> None:
         probability = np.exp(see(judge, x))
         probability /= probability.sum(1, keepdims=True)
         found: dict[str, Any] = {"frechet": frechet(real=truth, fake=seen[half:])}
-        found["score"] = classifier_score(probability)
+        terms = probability * np.log(np.maximum(probability, 1e-30) / probability.mean(0))
+        found["score"] = float(np.exp(terms.sum(1).mean()))  # at most the number of classes
         found |= {"shares": probability.mean(0), "precision": precision, "recall": precision / lam}
         rows.add(model, found | {"sheet": as_text(x[: config.shown]), "shape": list(x.shape[1:])})
 
 
-def _fit(real: Floats, fake: Floats, config: Config) -> Any:
+def _fit(real: Numbers, fake: Numbers, config: Config) -> Any:
     """Return a log-ratio that is fitted to features of real and fake images."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a classifier separates the two sets is a result here
@@ -90,17 +89,11 @@ def _fit(real: Floats, fake: Floats, config: Config) -> Any:
     return lambda x: np.asarray(fitted(x), dtype=np.float64)
 
 
-def curve(real: Floats, fake: Floats) -> tuple[Floats, Floats]:
+def curve(real: Numbers, fake: Numbers) -> tuple[Numbers, Numbers]:
     """Return slopes λ and the precision at each, from log-ratios of real and fake samples; the recall is α / λ."""
     lam = np.geomspace(1e-2, 1e2, 81)
     found = [at * np.mean(real < -np.log(at)) + np.mean(fake >= -np.log(at)) for at in lam]
     return lam, np.minimum(found, np.minimum(lam, 1))
-
-
-def classifier_score(probability: Floats) -> float:
-    """Return exp of the mean KL from the mean of some distributions, shape `(n, classes)`: at most the classes."""
-    terms = probability * np.log(np.maximum(probability, 1e-30) / probability.mean(0))
-    return float(np.exp(terms.sum(1).mean()))
 
 
 def table(record: Record) -> str:
@@ -126,10 +119,9 @@ def figure(record: Record) -> Any:
         sheet.imshow(np.block([list(line) for line in images.reshape(across, across, *images.shape[1:])]), cmap="gray")
         sheet.set_axis_off()
         sheet.set_title(f"{name}\nFréchet {row['frechet']:.1f}, score {row['score']:.2f}", fontsize=10)
-        axes.plot(row["recall"], row["precision"], color=look(style).colour, ls=look(style).line, label=name)
+        axes.plot(row["recall"], row["precision"], color=LOOKS[style].colour, ls=LOOKS[style].line, label=name)
     axes.set(xlabel="recall", ylabel="precision", xlim=(0, 1.03), ylim=(0, 1.03), title="Precision and recall")
     tidy(axes, "lower left")
     said = ", ".join(f"{PAPER[name]['frechet']:.2f} and {PAPER[name]['score']:.2f} of {name}" for name in MODELS)
     words = "High precision: the surest images of five digits. Curves, Fréchet distance and score are of a small"
-    caption(drawn, record.experiment, f"{words} classifier; the paper's FID and IS of two other GANs: {said}.")
-    return drawn
+    return caption(drawn, record.experiment, f"{words} classifier; the paper's FID and IS of two other GANs: {said}.")

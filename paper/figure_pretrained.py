@@ -21,11 +21,10 @@ import numpy as np
 from obrs._text import lookup, text_table
 
 from .image_gans import load_gan, parts
-from .image_names import CONSTANTS, JUDGES, RATIOS, title
 from .image_ratios import Effort, Judging, distances, fit_ratios, fit_tune, neighbour_cells, sheet, subject_of, with_gan
-from .image_sheet import below_sheet, cell_keys, draw_rates
+from .image_sheet import CONSTANTS, JUDGES, RATIOS, below_sheet, cell_keys, draw_rates, title
 from .record import Record, numbers
-from .style import PALETTE, Look, caption, look, tidy
+from .style import LOOKS, PALETTE, Look, caption, tidy
 
 __all__ = ["PRESETS", "Config", "figure", "run", "table"]
 
@@ -130,7 +129,7 @@ def table(record: Record) -> str:
     rates, parts = record.config["rates"], []
     base, *obrs = cell_keys("obrs", rates)
     _, *drs = cell_keys("drs", rates)
-    heads = [f"{look(rule).label}, {rate:g}" for rule in ("obrs", "drs") for rate in rates]
+    heads = [f"{LOOKS[rule].label}, {rate:g}" for rule in ("obrs", "drs") for rate in rates]
     for judge, about in JUDGES.items():
         for row in record.rows:
             if not (cells := _cells(row, judge)):
@@ -169,11 +168,12 @@ def figure(record: Record) -> Any:
     rows = record.rows
     drawn, below = below_sheet(rows[0], title(rows[0]["row"]), 1.1 + 3.4 * len(rows))
     grid = below.add_gridspec(2 * len(rows), 3, height_ratios=[1, 2] * len(rows))
-    handles: dict[str, Any] = {}
+    handles, (_, *obrs) = dict[str, Any](), cell_keys("obrs", record.config["rates"])
     for at, row in enumerate(rows):
         judge = next(iter(next(iter(next(iter(row["ratios"].values()))["cells"].values()))))
         both = slice(2 * at, 2 * at + 2)
-        left = [2 * at, 2 * at + 1] if _highest(row, judge) > _CUT else [both]
+        highest = max(by[key][0] / by["model 1"][0] for by in _cells(row, judge).values() for key in obrs)
+        left = [2 * at, 2 * at + 1] if highest > _CUT else [both]
         panels = [below.add_subplot(grid[line, 0]) for line in left]
         middle, right = (below.add_subplot(grid[both, column]) for column in (1, 2))
         _draw_distances(panels, record, row, judge)
@@ -181,18 +181,9 @@ def figure(record: Record) -> Any:
         for axes in (panels[0], middle, right):
             handles |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
     below.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=4, fontsize=8)
-    said = (
-        "Distances to test images, on the features of a classifier that no ratio saw; an axis on the left is broken "
-        "where some go far wrong. Bars: 95 % intervals of the change. Precision and recall at k = 5, equal n."
-    )
-    caption(drawn, record.experiment, said)
-    return drawn
-
-
-def _highest(row: dict[str, Any], judge: str) -> float:
-    """Return the largest distance of OBRS, as a multiple of that of the model."""
-    cells = _cells(row, judge).values()
-    return float(max(cell[0] / by["model 1"][0] for by in cells for key, cell in by.items() if key.startswith("obrs")))
+    said = "Distances to test images, on the features of a classifier that no ratio saw; an axis on the left is broken "
+    said += "where some go far wrong. Bars: 95 % intervals of the change. Precision and recall at k = 5, equal n."
+    return caption(drawn, record.experiment, said)
 
 
 def _draw_distances(panels: list[Any], record: Record, row: dict[str, Any], judge: str) -> None:
@@ -222,7 +213,7 @@ def _draw_rules(left: Any, right: Any, record: Record, row: dict[str, Any], judg
     rates, near = record.config["rates"], _cells(row, judge, "neighbours")
     ratio, constant = BEST if BEST in near else [key for key in near if key[0] != "tune"][-1]
     cells, shares = _cells(row, judge)[ratio, constant], near[ratio, constant]
-    for rule, own in ((rule, look(rule)) for rule in ("obrs", "drs")):
+    for rule, own in ((rule, LOOKS[rule]) for rule in ("obrs", "drs")):
         draw_rates(left, rates, cells, rule, own, label=f"{own.label}, the recommended ratio")
         (x, dx), (y, dy) = (
             (100 * numbers([cell[0] for cell in some]), 196 * numbers([cell[2] for cell in some]))

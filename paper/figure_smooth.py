@@ -16,10 +16,9 @@ import numpy as np
 
 from obrs._text import text_table
 
-from .line import Numbers, Pair
-from .record import Checked, Record, numbers
+from .record import Checked, Numbers, Record, numbers
 from .style import budget_colours, canvas, caption, draw_densities, tidy
-from .toys import Mixture
+from .toys import Mixture, Pair
 
 __all__ = ["PRESETS", "Config", "figure", "minima", "run", "table"]
 
@@ -72,13 +71,7 @@ def _landscape(config: Config, separation: float) -> dict[str, Any]:
 
 
 def minima(theta: Numbers, loss: Numbers, flat: float = _FLAT) -> list[dict[str, float]]:
-    """Find the local minima inside a range, each with its ends; neighbours closer than `flat` make one together.
-
-    Example:
-        >>> found = minima(np.arange(7.0), np.asarray([3.0, 1.0, 2.0, 0.0, 0.0, 5.0, 4.0]))
-        >>> [(place["low"], place["high"]) for place in found]
-        [(1.0, 1.0), (3.0, 4.0)]
-    """
+    """Find the local minima inside a range, each with its ends; neighbours closer than `flat` make one together."""
     step = np.diff(loss)
     signs = np.where(np.abs(step) <= flat, 0, np.sign(step))
     moves = np.flatnonzero(signs)  # between two moves there is a plateau, or nothing
@@ -124,13 +117,9 @@ def figure(record: Record) -> Any:
     handles = drawn.axes[1].get_legend_handles_labels()
     top.add_artist(top.legend(loc="lower right", title="loss"))
     top.legend(*handles, loc="upper right", ncols=3, title=below)
-    caption(
-        drawn,
-        record.experiment,
-        "Above: the GAN divergence between the target and what OBRS keeps, against the distance θ between neighbours "
-        "of the model; dots and thick bars are local minima. Below: densities, each scaled to its panel.",
-    )
-    return drawn
+    said = "Above: the GAN divergence between the target and what OBRS keeps, against the distance θ between "
+    said += "neighbours of the model; dots and thick bars are local minima. Below: densities, each scaled to its panel."
+    return caption(drawn, record.experiment, said)
 
 
 def _losses(axes: Any, record: Record, row: dict[str, Any]) -> None:

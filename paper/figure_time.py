@@ -16,7 +16,7 @@ from obrs._text import text_table
 from .gan25 import SMOKE, Settings
 from .record import Record
 from .rivals import TUNABLE, generations, method, prepared, tuned
-from .style import LOOKS, canvas, caption, look, tidy
+from .style import LOOKS, canvas, caption, tidy
 
 __all__ = ["PRESETS", "Config", "curves", "figure", "run", "slower", "table"]
 
@@ -90,7 +90,7 @@ def table(record: Record) -> str:
 
 def _label(name: str) -> str:
     base = name.removesuffix(_PUBLISHED)
-    return f"{look(base).label}{', published' if name != base else ', tuned' if name in TUNABLE else ''}"
+    return f"{LOOKS[base].label}{', published' if name != base else ', tuned' if name in TUNABLE else ''}"
 
 
 def _words(record: Record) -> str:
@@ -109,7 +109,7 @@ def figure(record: Record) -> Any:
     panels = drawn.subplots(1, 2)
     order = list(LOOKS)
     for name, points in sorted(curves(record).items(), key=lambda item: order.index(item[0].removesuffix(_PUBLISHED))):
-        style, faint = look(name.removesuffix(_PUBLISHED)), name.endswith(_PUBLISHED)
+        style, faint = LOOKS[name.removesuffix(_PUBLISHED)], name.endswith(_PUBLISHED)
         marks: dict[str, Any] = {"marker": style.marker, "ms": 6, "mec": "0.25", "mew": 0.4, "label": style.label}
         marks = {"color": style.colour, "ls": style.line} | ({"lw": 1.0, "alpha": 0.45} if faint else marks)
         for axes, key, scale in ((panels[0], "precision", 100), (panels[1], "kl", 1)):
@@ -124,5 +124,4 @@ def figure(record: Record) -> Any:
     panels[1].minorticks_off()
     drawn.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=6, fontsize=9)
     said = f"{record.config['n']} samples, {record.config['generations']} times at each point. Faint: published steps."
-    caption(drawn, record.experiment, f"{said} {_words(record)}")
-    return drawn
+    return caption(drawn, record.experiment, f"{said} {_words(record)}")

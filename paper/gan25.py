@@ -25,14 +25,13 @@ from obrs.ratios.refit import FineTune, refit
 from obrs.rivals import Model
 from obrs.types import Array
 
-from .record import Checked
+from .record import Checked, Numbers
 from .scores import histogram_divergence, mode_cells, mode_scores
 from .toys import Density, grid25
 
 __all__ = ["CELLS", "LIKE", "SIGMA", "SMOKE", "TARGET", "ExactRatio", "Gan", "Settings", "one_thread", "score"]
 __all__ += ["train_gan", "trained"]
 
-Floats = np.ndarray[Any, Any]
 
 TARGET = grid25().standardised()
 SIGMA = float(TARGET.sigma[0])
@@ -191,7 +190,7 @@ class ExactRatio:
     """log p - log q, with p in closed form and q from a fine histogram of the generator."""
 
     target: Density
-    counts: Floats  # samples in each cell of a square around 0, row after row, and last those outside
+    counts: Numbers  # samples in each cell of a square around 0, row after row, and last those outside
     total: int
     cell: float  # side of a cell
     side: int  # cells a side
@@ -211,7 +210,7 @@ class ExactRatio:
             counts += np.bincount(_cell(x.numpy(), cell, side), minlength=len(counts))
         return cls(target, counts, samples, cell, side)
 
-    def log_density(self, x: Floats) -> Floats:
+    def log_density(self, x: Numbers) -> Numbers:
         """Return the log-density of the generator; where no sample of the histogram fell, that of half a sample."""
         seen = self.counts[_cell(x, self.cell, self.side)]
         return np.asarray(np.log(np.maximum(seen, 0.5) / self.total / self.cell**2))
@@ -222,7 +221,7 @@ class ExactRatio:
         return torch.from_numpy(found) if isinstance(x, torch.Tensor) else found
 
 
-def _cell(x: Floats, cell: float, side: int) -> Floats:
+def _cell(x: Numbers, cell: float, side: int) -> Numbers:
     place = np.floor(x / cell + side / 2).astype(np.int64)
     inside = ((place >= 0) & (place < side)).all(axis=1)
     return np.where(inside, place[:, 0] * side + place[:, 1], side * side)

@@ -30,19 +30,18 @@ from obrs.fitting.loop import fit
 from obrs.fitting.seeds import derived, keyed, own_noise
 from obrs.models.conv import ConvCritic
 
-from .image_gans import Labelled, load_part
+from .image_gans import SEED, Labelled, load_part
 from .nets.cifar import CifarUNet, load_unit
+from .record import Numbers
 
 __all__ = ["Denoiser", "Diffusion", "Guided", "fit_guide", "heun", "load_diffusion", "make_pool", "noise_levels"]
 __all__ += ["noisy_previews", "previews", "shrunk"]
 
-SEED = 100  # of proposals: no seed that a model was trained with
 SIGMA_DATA = 0.5  # standard deviation of clean pixels, roughly
 _BLOCK = 200  # images at a time
 _BATCH = 64  # images in an update of a guide
 _EDM = {3836: "edm-early-0", 15278: "edm-0"}  # units of CIFAR-10, by their updates
 _LOG_SIGMA = (-1.2, 1.2)  # mean and standard deviation of the noise levels that are trained on
-Floats = np.ndarray[Any, Any]
 Tensor = Any
 
 
@@ -93,13 +92,8 @@ def previews(
     """Run Heun's method from noise to images; yield a preview at every noise level, and the images themselves.
 
     A preview is the number of a noise level and the clean image that is expected there. It costs nothing: the sampler
-    needs it for its next step. Each step takes two evaluations of the denoiser, the last one takes one.
-
-    Args:
-        denoise: As a `Denoiser`.
-        z: Standard normals, shape `(n, channels, height, width)`.
-        levels: Noise levels, the last of them 0.
-        label: Classes, `(n,)`, if the denoiser takes them.
+    needs it for its next step. Each step takes two evaluations of the denoiser, the last one takes one. It starts from
+    standard normals z, `(n, channels, height, width)`; the last noise level is 0.
     """
     sigmas = levels.to(z)
     x = z * sigmas[0]
@@ -117,14 +111,7 @@ def previews(
 
 
 def heun(denoise: Callable[..., Tensor], z: Tensor, levels: Tensor, label: Tensor | None = None) -> Tensor:
-    """Return the images at the end of `previews`.
-
-    Example:
-        >>> gauss = lambda x, sigma, label: x / (1 + sigma.reshape(-1, 1, 1, 1) ** 2)  # data of variance 1
-        >>> x = heun(gauss, torch.ones(1, 1, 1, 1), noise_levels(40))
-        >>> abs(x.item() - 1) < 0.01  # standard normals in, standard normals out
-        True
-    """
+    """Return the images at the end of `previews`."""
     *_, (_, images) = previews(denoise, z, levels, label)
     return images
 
@@ -160,11 +147,6 @@ class Guided:
     """A denoiser with discriminator guidance: D(x; sigma) + sigma² grad log r(x; sigma).
 
     The critic maps images with one more channel, `log(sigma)/4`, and labels to log r of noisy images.
-
-    Example:
-        >>> still = Guided(lambda x, sigma, label: 0 * x, lambda x: x[:, 0].sum((1, 2)))
-        >>> round(still(torch.zeros(1, 1, 1, 1), torch.full((1,), 0.5)).item(), 3)  # sigma², times 2^½ by the scale
-        0.354
     """
 
     def __init__(self, denoise: Any, critic: Any) -> None:
@@ -235,12 +217,12 @@ def load_diffusion(name: str, size: int, seed: int, updates: int, *, steps: int 
 
 def make_pool(
     model: Diffusion, n: int, early: Sequence[int] = (), *, start: int = 0, progress: bool | None = None
-) -> tuple[dict[int, Floats], Floats]:
+) -> tuple[dict[int, Numbers], Numbers]:
     """Return the previews of n images at these steps, and after the last step the images; and their labels.
 
     All are in [-1, 1], shape `(n, channels, height, width)`, with ids from `start` on.
     """
-    found: dict[int, list[Floats]] = {step: [] for step in (*sorted(early), len(model.levels) - 1)}
+    found: dict[int, list[Numbers]] = {step: [] for step in (*sorted(early), len(model.levels) - 1)}
     labels: list[Any] = []
     with torch.no_grad(), bar("sampling", n, progress) as tell:
         for at in range(0, n, _BLOCK):
@@ -254,7 +236,7 @@ def make_pool(
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
-def noisy_previews(model: Diffusion, real: Labelled, step: int) -> Floats:
+def noisy_previews(model: Diffusion, real: Labelled, step: int) -> Numbers:
     """Return the previews of real images at a step: noise is added, and the denoiser takes it away."""
     sigma, normal = model.levels[step].float(), keyed(SEED, "noisy", step)
     made = []

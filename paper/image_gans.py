@@ -20,18 +20,19 @@ from obrs._checks import check_count
 from obrs._text import lookup
 from obrs.draws import normals, uniforms
 from obrs.errors import InputError
-from obrs.fitting.tensors import fill_module, read_tensors
+from obrs.fitting.tensors import fill_module, read_tensors, write_tensors
 from obrs.models.registry import build
 
 from .data.images import Pixels, load
 from .harness import guard
 from .image_training import CELEBA, Config, settings
-from .nets import WEIGHTS, write_weights
+from .nets import WEIGHTS
 from .nets.cifar import build_gan, load_unit
 from .train import train
 
-__all__ = ["PARTS", "SETTINGS", "ImageGan", "Labelled", "load_gan", "load_part", "parts", "train_gan"]
+__all__ = ["PARTS", "SEED", "SETTINGS", "ImageGan", "Labelled", "load_gan", "load_part", "parts", "train_gan"]
 
+SEED = 100  # of proposals: no seed that a model was trained with
 # How many training images each part gets, in this order. The real images of every measurement are the test set.
 PARTS = {
     "digits": {"generator": 700, "ratio": 400, "features": 200, "judge": 200},
@@ -132,7 +133,7 @@ def _read_own(path: Path) -> dict[str, Any]:
 
 
 def train_gan(name: str, seed: int, out: Path) -> Path:
-    """Train one generator, resumable in `out`, write its networks there, and return that folder."""
+    """Train one generator, resumable in `out`, write its networks there in half precision, and return that folder."""
     settings = lookup(SETTINGS, name, "generator to train") | {"seed": check_count(seed, "seed", least=0)}
     data = settings["data"]
     mine = parts(data, "" if data in PARTS else str(out))["generator"]
@@ -140,8 +141,9 @@ def train_gan(name: str, seed: int, out: Path) -> Path:
     done = train(settings, data=(x, mine.label) if settings.get("classes") else x, out=out / f"{name}-{seed}")
     for part, network in (("generator", done.generator), ("critic", done.critic)):
         facts = {"spec": network.spec, "data": data, "seed": seed, "steps": settings["steps"]}
-        path, command = out / f"{name}-{seed}-{part}.safetensors", f"python -m paper.image_gans {name} {seed} FOLDER"
-        write_weights(path, network, facts, command)
+        facts["command"] = f"python -m paper.image_gans {name} {seed} FOLDER"
+        tensors = {key: x.half() if x.is_floating_point() else x for key, x in network.state_dict().items()}
+        write_tensors(out / f"{name}-{seed}-{part}.safetensors", tensors, facts)
     return out
 
 
@@ -151,7 +153,6 @@ def load_gan(name: str, seed: int = 0, home: str = "") -> ImageGan:
     Args:
         name: `digits` or `fashion_mnist`, or of CIFAR-10 `cifar10-gan`, `cifar10-plain`, `cifar10-biggan` and, without
             a critic, `cifar10-finetune-LOSS` and `cifar10-scratch-LOSS`; with a `home` that of a file there.
-        seed: Its number.
         home: A folder with generators of your own; "" for those that are committed.
     """
     if home or not name.startswith("cifar10-"):
@@ -166,7 +167,7 @@ def load_gan(name: str, seed: int = 0, home: str = "") -> ImageGan:
 
 
 def load_part(name: str, seed: int = 0, part: str = "generator", home: str = "") -> Any:
-    """Return one network of a model in evaluation mode, as `write_weights` left it; `home` as of `load_gan`."""
+    """Return one network of a model in evaluation mode, as `train_gan` left it; `home` as of `load_gan`."""
     folder = Path(home) if home else WEIGHTS
     path = folder / f"{name}-{seed}-{part}.safetensors"
     if not path.exists():

@@ -30,23 +30,20 @@ from obrs.models.classifier import Classifier, fit_classifier
 from obrs.ratios.refit import FineTune, Network, refit
 from obrs.tuning import tune
 
-from .image_gans import ImageGan, Labelled, parts
-from .image_names import JUDGES
-from .image_sheet import as_text
+from .image_gans import SEED, ImageGan, Labelled, parts
+from .image_sheet import JUDGES, as_text
 from .nets.cifar import CifarClassifier, load_unit
-from .record import Checked
+from .record import Checked, Numbers
 
 __all__ = ["Effort", "Fitted", "Judging", "Logit", "Subject", "calibrated", "committed_judge", "distances"]
 __all__ += ["fit_ratios", "fit_tune", "given", "inception_features", "neighbour_cells", "prepare", "propose", "see"]
 __all__ += ["sheet", "subject_of", "with_gan", "with_pool"]
 
-_SEED = 100  # of proposals: no seed that a generator was trained with
 _FRESH = 1 << 40  # ids of proposals that are in no pool
 _TUNED = {"celeba": 4e-5}  # rates at which critics of BigGANs are trained further, from the authors' scripts
 _COMPONENTS = 64
 _BLOCK = 1000  # images at a time
-Floats = np.ndarray[Any, Any]
-Judge = Callable[[Any], Floats]
+Judge = Callable[[Any], Numbers]
 
 
 @dataclass(frozen=True)
@@ -88,18 +85,18 @@ class Subject:
     split: Mapping[str, Labelled]  # the parts of its data
     look: Any  # the classifier whose outputs ratios see, None if the data have no labels
     judges: Mapping[str, Judge]  # from images to the features of each judge
-    truth: Mapping[str, Floats]  # what each judge sees of the test images
+    truth: Mapping[str, Numbers]  # what each judge sees of the test images
     seconds: float  # CPU seconds that the classifier of the ratio took
     source: Any = None  # what proposes, an `ImageGan` or another model
     pool: Any = ()  # its proposals
     labels: Any = ()  # their classes
-    spread: Mapping[str, Floats] = field(default_factory=dict)  # what each judge sees of the pool, or its first part
+    spread: Mapping[str, Numbers] = field(default_factory=dict)  # what each judge sees of the pool, or its first part
 
 
 class Fitted(NamedTuple):
     """A ratio: log-ratios of images and labels, its log-loss on held-out samples, and what it cost in CPU seconds."""
 
-    log_ratio: Callable[[Any, Floats], Floats]
+    log_ratio: Callable[[Any, Numbers], Numbers]
     log_loss: float
     seconds: float
 
@@ -120,7 +117,6 @@ def subject_of(
         name: The data set and the seed of the classifiers, "fashion_mnist-0" or the like. That of CIFAR-10 has a
             committed judge, which saw the images of the generators only.
         split: The parts of the data. Without labels there is no classifier, and the second judge is the only one.
-        effort: Of which only the epochs count here.
         judged: Images that the second judge looks at, the first of those it is given; 0 leaves it out.
         second: The second judge, a key of `JUDGES`, or `inception_v3=FILE` with the weights of torch-fidelity.
         width: Of the classifier that ratios look through.
@@ -169,9 +165,9 @@ def with_gan(subject: Subject, gan: ImageGan, n: int | None = None) -> Subject:
     return with_pool(subject, gan, *propose(gan, np.arange(len(subject.pool) if n is None else n)))
 
 
-def propose(source: Any, ids: Any) -> tuple[Any, Floats]:
+def propose(source: Any, ids: Any) -> tuple[Any, Numbers]:
     """Return the images with these ids and their labels, block by block."""
-    made = [source.propose(ids[at : at + _BLOCK], seed=_SEED) for at in range(0, len(ids), _BLOCK)]
+    made = [source.propose(ids[at : at + _BLOCK], seed=SEED) for at in range(0, len(ids), _BLOCK)]
     images, labels = (torch.cat(column) for column in zip(*made, strict=True))
     return images, np.asarray(labels.numpy())
 
@@ -200,7 +196,7 @@ def _second_judge(features: Any, judged: int, real: Any, progress: bool | None) 
     are those of images that no distance is of.
     """
 
-    def look(images: Any) -> Floats:
+    def look(images: Any) -> Numbers:
         return np.asarray(extract(np.asarray(images[:judged]), features, progress=progress), dtype=np.float64)
 
     if real is None:
@@ -212,7 +208,7 @@ def _second_judge(features: Any, judged: int, real: Any, progress: bool | None) 
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
-def see(features: Callable[..., Any], x: Any, *labels: Any, half: bool = False) -> Floats:
+def see(features: Callable[..., Any], x: Any, *labels: Any, half: bool = False) -> Numbers:
     """Return what a network makes of images, and maybe labels, block by block; `half` computes in bfloat16."""
     blocks = zip(*(torch.as_tensor(column).split(_BLOCK) for column in (x, *labels)), strict=True)
     with torch.autocast("cpu", torch.bfloat16, enabled=half):
@@ -273,7 +269,7 @@ def fit_ratios(
 
 def fit_tune(
     subject: Subject, which: Sequence[str], *, budget: float, pool: int, progress: bool | None = None
-) -> tuple[Floats, str, dict[str, Any]]:
+) -> tuple[Numbers, str, dict[str, Any]]:
     """Return the scores and the constants that `obrs.tune` chose at a budget, and what it says of them.
 
     It gets some parts of the data, keys of `PARTS`, and weighs a pool of so many proposals.
@@ -301,7 +297,7 @@ def fit_tune(
 
 def distances(
     subject: Subject,
-    scores: Floats,
+    scores: Numbers,
     budgets: Sequence[float],
     rules: Sequence[str] = ("obrs", "drs"),
     constants: Sequence[str] = ("global", "class"),
@@ -317,7 +313,7 @@ def distances(
 
 
 def neighbour_cells(
-    subject: Subject, scores: Floats, rates: Sequence[float], constant: str, n: int, judge: str = "classifier"
+    subject: Subject, scores: Numbers, rates: Sequence[float], constant: str, n: int, judge: str = "classifier"
 ) -> dict[str, Any]:
     """Return precision and recall, k = 5, by a judge, of every rule and rate, of n proposals and real images.
 
@@ -333,7 +329,7 @@ def neighbour_cells(
     return {key: {metric: cells[metric][key] for metric in cells} for key in cells["recall"]} | {"size": size}
 
 
-def sheet(subject: Subject, scores: Floats, constant: str, n: int) -> dict[str, Any]:
+def sheet(subject: Subject, scores: Numbers, constant: str, n: int) -> dict[str, Any]:
     """Return the first n proposals of the pool as text, and which of them are kept at one half."""
     a = _weighted(subject, scores, constant, len(scores), (2.0,), ("obrs",)).weights[1, :n]
     kept = accept(np.log(a), np.arange(n), seed=1)
@@ -341,7 +337,7 @@ def sheet(subject: Subject, scores: Floats, constant: str, n: int) -> dict[str, 
 
 
 def _weighted(
-    subject: Subject, scores: Floats, constant: str, n: int, budgets: Sequence[float], rules: Sequence[str]
+    subject: Subject, scores: Numbers, constant: str, n: int, budgets: Sequence[float], rules: Sequence[str]
 ) -> Weightings:
     """Return how likely the first n proposals are kept, with a kind of constant."""
     labels, own = subject.labels[:n], scores[:n]
@@ -357,7 +353,7 @@ def _by_key(found: Weightings, curve: Any) -> dict[str, list[float]]:
     return {f"{rule} {k:g}": [float(value), by.value, by.standard_error] for (rule, k), value, by in values}
 
 
-def calibrated(scores: Floats, labels: Floats, counts: Floats) -> Floats:
+def calibrated(scores: Numbers, labels: Numbers, counts: Numbers) -> Numbers:
     """Return log-ratios whose mean ratio in each class is the share of the class in the data over that of the pool.
 
     Example:

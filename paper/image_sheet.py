@@ -1,4 +1,4 @@
-"""What figures of images share: a sheet of proposals, and cells of distances as keys and as curves over the rates.
+"""What tables and figures of images share: names, a sheet of proposals, and cells of distances over the rates.
 
 In a record the pixels of a sheet are text. What is kept is drawn in green frames, the rest in red. A cell is a list:
 value, change from the model as it is, and the standard error of that change.
@@ -12,19 +12,58 @@ import numpy as np
 from .record import numbers
 from .style import KEPT, REJECTED, Look, canvas, tidy
 
-__all__ = ["as_text", "below_sheet", "cell_keys", "draw_rates", "draw_sheet", "from_text"]
+__all__ = ["CONSTANTS", "DATA", "JUDGES", "RATIOS", "as_text", "below_sheet", "cell_keys", "draw_rates", "draw_sheet"]
+__all__ += ["from_text", "title"]
 
+RATIOS = {
+    "own": "critic as it is",
+    "tuned": "critic trained further",
+    "outputs": "outputs of a classifier",
+    "gradients": "features without labels",
+    "tune": "tune",
+}
+"""The ratios that are compared, and what they are called; that of `obrs.tune` has constants of its own choice."""
+CONSTANTS = {"global": "one constant", "class": "one per class", "calibrated": "calibrated"}
+"""How many constants there are, and what that is called; "calibrated" is one constant after calibration by class."""
+JUDGES = {
+    "classifier": "another classifier",
+    "efficientnet_lite0": "EfficientNet-Lite0",
+    "inception_v3": "Inception-v3, so that it is the FID",
+}
+"""Whose features the distances are of; of EfficientNet-Lite0 the 64 principal components of real images."""
+DATA = {"cifar10": "CIFAR-10", "fashion_mnist": "Fashion-MNIST", "celeba": "CelebA"}
+_MODELS = {
+    "digits": "conditional GAN, digits",
+    "fashion_mnist": "conditional GAN, Fashion-MNIST",
+    "fashion_vae": "VAE, Fashion-MNIST",
+    "mnist_plain": "GAN, MNIST",
+    "digits_plain": "GAN, digits",
+    "cifar10-gan": "conditional GAN, CIFAR-10",
+    "cifar10-plain": "unconditional GAN, CIFAR-10",
+    "cifar10-biggan": "BigGAN, CIFAR-10",
+    "celeba": "BigGAN, CelebA",
+    "fashion_edm": "diffusion model, Fashion-MNIST",
+}
 _GAP = 0.16  # between images, in images
 _ACROSS = 14  # images in a row above a figure
 
 
-def as_text(images: Any) -> list[str]:
-    """Return images in [-1, 1], shape `(n, channels, height, width)`, as text with a byte per pixel.
+def title(generator: str) -> str:
+    """Return what a generator is called, from its name and seed.
 
     Example:
-        >>> as_text(np.asarray([[[[-1.0, 0.0], [0.5, 1.0]]]]))
-        ['0080bfff']
+        >>> title("cifar10-gan-1")
+        'conditional GAN, CIFAR-10, seed 1'
     """
+    name, _, number = generator.rpartition("-")
+    if generator == "gaussians":
+        return "GAN, 25 Gaussians"
+    counted = f"{number} updates" if name == "fashion_edm" else f"seed {number}"
+    return f"{_MODELS.get(name, name)}, {counted}"
+
+
+def as_text(images: Any) -> list[str]:
+    """Return images in [-1, 1], shape `(n, channels, height, width)`, as text with a byte per pixel."""
     pixels = np.clip(np.round((np.asarray(images) + 1) * 127.5), 0, 255).astype(np.uint8)
     return [image.tobytes().hex() for image in pixels]
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from obrs._text import lookup, text_table
 
-from .image_names import DATA, JUDGES
+from .image_sheet import DATA, JUDGES
 from .record import Checked, Record
 from .style import PALETTE, tidy
 

@@ -31,14 +31,14 @@ from obrs.errors import MissingLibraryError
 from obrs.fitting.tensors import read_tensors, write_tensors
 from obrs.language import TRL_MASK, VERL_BAND, VERL_TRUNCATE
 
-from .record import Checked, Record
+from .gan25 import one_thread
+from .record import Checked, Numbers, Record
+from .smollm import complete, load_policy, read, round_weights
 from .style import LOOKS, canvas, caption, page_table, section, tidy
 
 __all__ = ["PRESETS", "Config", "Pool", "advantages", "baseline_table", "figure", "gradient_table", "markdown", "run"]
 __all__ += ["question", "table"]
 
-Floats = np.ndarray[Any, Any]
-Ints = np.ndarray[Any, Any]
 KINDS = {"hot": "temperature 1.2", "int8": "weights rounded to 8 bits"}
 TOPICS = (
     "a rainy Monday", "my new phone", "the local restaurant", "a long train journey", "a broken bicycle",
@@ -84,19 +84,19 @@ def question(topic: str) -> str:
 class Pool(NamedTuple):
     """All rollouts of one kind; rows are completions."""
 
-    logp_train: Floats  # log-probs, shape `(N, T)`
-    logp_rollout: Floats  # the same under the law that was sampled
-    mask: Floats  # which of them are tokens of a completion
-    slope: Floats  # gradient of each log-prob, shape `(N, d)`
-    prompt: Ints  # number of the prompt of each
+    logp_train: Numbers  # log-probs, shape `(N, T)`
+    logp_rollout: Numbers  # the same under the law that was sampled
+    mask: Numbers  # which of them are tokens of a completion
+    slope: Numbers  # gradient of each log-prob, shape `(N, d)`
+    prompt: Numbers  # number of the prompt of each
 
     @property
-    def log_ratio(self) -> Floats:
+    def log_ratio(self) -> Numbers:
         """The log-ratio of each completion."""
         gap = np.where(self.mask, self.logp_train - self.logp_rollout, 0.0)
         return np.asarray(np.sum(gap, axis=1, dtype=np.float64))
 
-    def rows(self, at: Ints) -> tuple[Floats, Floats, Floats]:
+    def rows(self, at: Numbers) -> tuple[Numbers, Numbers, Numbers]:
         """Return both log-probs and the mask of some completions."""
         return self.logp_train[at], self.logp_rollout[at], self.mask[at]
 
@@ -152,9 +152,6 @@ def _pool(config: Config, kind: str, progress: bool | None) -> tuple[Pool, list[
 
 def _complete(config: Config, kind: str, number: int, prompt: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Let the engine complete a prompt, and the policy read what it made."""
-    from .gan25 import one_thread
-    from .smollm import complete, load_policy, read, round_weights
-
     policy = load_policy(config.model)
     engine, temperature = (round_weights(policy), 1.0) if kind == "int8" else (policy, config.temperature)
     begun = process_time()
@@ -165,7 +162,7 @@ def _complete(config: Config, kind: str, number: int, prompt: str) -> tuple[dict
     return made, {"text": policy.text(made["tokens"]), "seconds": process_time() - begun}
 
 
-def _sentiment(texts: list[str]) -> Floats:
+def _sentiment(texts: list[str]) -> Numbers:
     try:
         from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer
     except ImportError as error:
@@ -177,7 +174,7 @@ def _sentiment(texts: list[str]) -> Floats:
 # What batches are worth -----------------------------------------------------------------------------------------------
 
 
-def advantages(reward: Floats, prompt: Ints) -> Floats:
+def advantages(reward: Numbers, prompt: Numbers) -> Numbers:
     """Return rewards minus the mean of their prompt.
 
     Example:
@@ -187,14 +184,14 @@ def advantages(reward: Floats, prompt: Ints) -> Floats:
     return np.asarray(reward - (np.bincount(prompt, reward) / np.maximum(np.bincount(prompt), 1))[prompt])
 
 
-def _average(log_ratio: Floats, f: Floats) -> Floats:
+def _average(log_ratio: Numbers, f: Numbers) -> Numbers:
     """Return the self-normalised average."""
     r = np.exp(log_ratio - log_ratio.max())
     return np.asarray(r @ f / r.sum())
 
 
 def gradient_table(
-    pool: Pool, reward: Floats, *, batch: int, keep: tuple[int, ...], batches: int, seed: int
+    pool: Pool, reward: Numbers, *, batch: int, keep: tuple[int, ...], batches: int, seed: int
 ) -> dict[str, dict[str, Any]]:
     """Return by method how far the gradient of a batch is from that of the pool.
 
@@ -212,9 +209,9 @@ def gradient_table(
     truth = _average(x, f)
     size, bound = np.abs(a) * np.sqrt(pool.mask.sum(axis=1)), np.linalg.norm(f, axis=1)
     mean = x / np.maximum(pool.mask.sum(axis=1), 1)
-    trained, estimates = dict[str, list[float]](), dict[str, list[Floats]]()
+    trained, estimates = dict[str, list[float]](), dict[str, list[Numbers]]()
 
-    def add(method: str, at: Ints, weight: Floats, total: float | None = None) -> None:
+    def add(method: str, at: Numbers, weight: Numbers, total: float | None = None) -> None:
         """Keep the estimate of a batch; weights are divided by their sum or by another."""
         total = weight.sum() if total is None else total
         trained.setdefault(method, []).append(np.count_nonzero(weight) / batch)
@@ -260,14 +257,14 @@ def gradient_table(
     return table
 
 
-def _interval(values: Floats) -> list[float]:
+def _interval(values: Numbers) -> list[float]:
     """Return mean, low and high of an interval of 95 %."""
     mean, error = float(np.mean(values)), float(np.std(values, ddof=1) / np.sqrt(len(values)))
     return [mean, mean - _Z * error, mean + _Z * error]
 
 
 def baseline_table(
-    pool: Pool, reward: Floats, *, prompts: int, copies: int, keep: int, batches: int, seed: int
+    pool: Pool, reward: Numbers, *, prompts: int, copies: int, keep: int, batches: int, seed: int
 ) -> dict[str, dict[str, float]]:
     """Return what the gradient of a batch is worth, by the siblings that the advantage of a rollout is computed from.
 
@@ -280,7 +277,7 @@ def baseline_table(
         the error of estimates that are divided by `length`.
     """
     true_advantage, count = advantages(reward, pool.prompt), int(pool.prompt.max()) + 1
-    goals, found = list[Floats](), dict[str, list[Floats]]()
+    goals, found = list[Numbers](), dict[str, list[Numbers]]()
     for number in range(batches):
         rng = np.random.default_rng([seed, number])
         asked = rng.permutation(count)[:prompts]
@@ -366,5 +363,4 @@ def figure(record: Record) -> Any:
     said = f"SmolLM2-135M, {record.config['prompts']} prompts: error of the gradient of a batch of "
     said += f"{record.config['batch']}, relative to its length, with intervals of 95 % over batches. "
     said += "Size is |advantage| √length; by gradient: the length of its own gradient, which is not known before."
-    caption(drawn, record.experiment, said)
-    return drawn
+    return caption(drawn, record.experiment, said)

@@ -11,9 +11,9 @@ from obrs.errors import InputError
 from obrs.metrics._inputs import as_features
 from obrs.types import Array
 
-__all__ = ["ESTIMATORS", "Cells", "ModeScores", "grid_cells", "histogram_divergence", "mode_cells", "mode_scores"]
+from .record import Numbers
 
-Floats = np.ndarray[Any, Any]
+__all__ = ["ESTIMATORS", "Cells", "ModeScores", "grid_cells", "histogram_divergence", "mode_cells", "mode_scores"]
 
 
 class ModeScores(NamedTuple):
@@ -24,7 +24,7 @@ class ModeScores(NamedTuple):
     modes: int
 
 
-def mode_scores(fake: Array, modes: Floats, *, sigma: float, n_sigma: float = 4.0) -> ModeScores:
+def mode_scores(fake: Array, modes: Numbers, *, sigma: float, n_sigma: float = 4.0) -> ModeScores:
     """Score samples against the modes of a mixture of isotropic components.
 
     Samples of a 2-D target itself have a precision of 1 - exp(-n_sigma²/2): 98.89 % at 3 sigma, 99.97 % at 4.
@@ -48,7 +48,7 @@ def mode_scores(fake: Array, modes: Floats, *, sigma: float, n_sigma: float = 4.
     return ModeScores(float(np.count_nonzero(good)) / len(good), found / len(modes), found)
 
 
-def _nearest_mode(x: Floats, modes: Floats) -> tuple[Floats, Floats]:
+def _nearest_mode(x: Numbers, modes: Numbers) -> tuple[Numbers, Numbers]:
     """Return the index of the nearest mode of each sample, the first if there are several, and its distance."""
     # differences, not |x|² - 2xm + |m|²: that cancels where a sample is close to a mode far from the origin
     squares = np.square(x[:, None, :] - modes[None]).sum(axis=2)
@@ -58,11 +58,11 @@ def _nearest_mode(x: Floats, modes: Floats) -> tuple[Floats, Floats]:
 class Cells(NamedTuple):
     """A partition of the plane: the mass of the target in each cell, and a map from points to indices of cells."""
 
-    masses: Floats
-    of: Callable[[Floats], Floats]
+    masses: Numbers
+    of: Callable[[Numbers], Numbers]
 
 
-def mode_cells(modes: Floats, *, sigma: float) -> Cells:
+def mode_cells(modes: Numbers, *, sigma: float) -> Cells:
     """Cut the discs around the modes of a mixture into 3 rings of 4 sectors of equal mass; the rest is one cell.
 
     25 modes have 301 cells, enough to see a mode that is too narrow, too wide, in the wrong place, too rare or missing;
@@ -87,7 +87,7 @@ def mode_cells(modes: Floats, *, sigma: float) -> Cells:
     inside = -np.expm1(-(n_sigma**2) / 2)  # mass of a disc
     last = len(modes) * rings * sectors
 
-    def of(x: Floats) -> Floats:
+    def of(x: Numbers) -> Numbers:
         mode, distance = _nearest_mode(x, modes)
         distance /= sigma
         below = -np.expm1(-np.square(distance) / 2) / inside  # share of a disc's mass up to here
@@ -121,7 +121,7 @@ def grid_cells(
     line = low + step * (np.arange(cells * fine) + 0.5)
     where = np.stack(np.meshgrid(line, line, indexing="ij"), axis=-1).reshape(-1, 2)
     density = np.exp(np.asarray(log_prob(where), dtype=np.float64)) * step**2
-    flat: Floats = density.reshape(cells, fine, cells, fine).sum(axis=(1, 3)).reshape(-1)
+    flat: Numbers = density.reshape(cells, fine, cells, fine).sum(axis=(1, 3)).reshape(-1)
     total = float(flat.sum())
     if not 0 < total < 1 + 1e-2:
         raise InputError(f"the mass in the square is {total:.4g} and should be at most 1; raise fine or check log_prob")
@@ -130,9 +130,9 @@ def grid_cells(
     index = np.full(flat.size + 1, len(kept))
     index[kept] = np.arange(len(kept))
 
-    def of(x: Floats) -> Floats:
-        place: Floats = np.floor((x - low) / (high - low) * cells)
-        inside: Floats = np.all((place >= 0) & (place < cells), axis=1)
+    def of(x: Numbers) -> Numbers:
+        place: Numbers = np.floor((x - low) / (high - low) * cells)
+        inside: Numbers = np.all((place >= 0) & (place < cells), axis=1)
         flat_place = np.where(inside[:, None], place, 0).astype(np.intp) @ np.array([cells, 1])
         return index[np.where(inside, flat_place, -1)]
 
@@ -150,12 +150,8 @@ def histogram_divergence(fake: Array, cells: Cells, divergence: str = "kl", weig
       floor: the true term is infinite.
     - "js": the plain Jensen-Shannon divergence less the second-order term of its expansion in q = N/n.
 
-    Args:
-        fake: Samples, shape `(n, 2)`.
-        cells: From `mode_cells` or `grid_cells`.
-        divergence: A key of `ESTIMATORS`.
-        weights: Probability that each sample is kept, `(n,)`, up to a factor; equal by default. The bias is then that
-            of as many samples as Kish's effective number.
+    Weights are the probability that each sample is kept, up to a factor; the bias is then that of as many samples as
+    Kish's effective number.
 
     Example:
         >>> from paper.toys import grid25
@@ -176,12 +172,12 @@ def histogram_divergence(fake: Array, cells: Cells, divergence: str = "kl", weig
     return estimate(cells.masses, np.bincount(of_samples, weights=weights, minlength=len(cells.masses)))
 
 
-def _kl(p: Floats, counts: Floats) -> float:
+def _kl(p: Numbers, counts: Numbers) -> float:
     seen = p > 0
     return float(np.sum(p[seen] * (np.log(p[seen]) - np.log((counts[seen] + 0.5) / counts.sum()))))
 
 
-def _js(p: Floats, counts: Floats) -> float:
+def _js(p: Numbers, counts: Numbers) -> float:
     n = float(counts.sum())
     q = counts / n
     used = p + q > 0
@@ -191,5 +187,5 @@ def _js(p: Floats, counts: Floats) -> float:
     return plain - float(np.sum(p * (1 - q) / (p + q))) / (4 * n)
 
 
-ESTIMATORS: dict[str, Callable[[Floats, Floats], float]] = {"kl": _kl, "js": _js}
+ESTIMATORS: dict[str, Callable[[Numbers, Numbers], float]] = {"kl": _kl, "js": _js}
 """Estimates of a divergence from the masses of the target and the counts of the samples."""

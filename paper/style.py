@@ -9,14 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from obrs import looks
-from obrs._text import lookup
 from obrs.looks import Look, budget_colours, styled
 from obrs.looks import figure as canvas
 
 from .harness import EXPERIMENTS
 
 __all__ = ["KEPT", "LOOKS", "PALETTE", "REJECTED", "TARGETS", "Look"]
-__all__ += ["budget_colours", "canvas", "caption", "draw_densities", "look", "page_table", "section", "styled", "tidy"]
+__all__ += ["budget_colours", "canvas", "caption", "draw_densities", "page_table", "section", "styled", "tidy"]
 
 PALETTE = looks.PALETTE | {
     "orange": "#E69F00",
@@ -65,11 +64,6 @@ TARGETS = {
 """What the densities of `paper.toys.TOYS` are called."""
 
 
-def look(method: str) -> Look:
-    """Return the look of a method."""
-    return lookup(LOOKS, method, "method")
-
-
 def tidy(axes: Any, legend: str | None = "best") -> None:
     """Give axes a faint grid, and a legend where it is wanted."""
     axes.grid(color="0.92", linewidth=0.7)
@@ -79,29 +73,23 @@ def tidy(axes: Any, legend: str | None = "best") -> None:
 
 def draw_densities(axes: Any, row: Mapping[str, Any], kept: Mapping[str, str], *, width: float = 1.6) -> None:
     """Draw a target as an area, its model, and what methods keep of it: keys of the row, with their labels."""
-    axes.fill_between(row["x"], row["p"], color="0.85", label=look("target").label)
-    axes.plot(row["x"], row["q"], color=look("model").colour, lw=width, label=look("model").label)
+    axes.fill_between(row["x"], row["p"], color="0.85", label=LOOKS["target"].label)
+    axes.plot(row["x"], row["q"], color=LOOKS["model"].colour, lw=width, label=LOOKS["model"].label)
     for key, label in kept.items():
-        style = look(key if key in LOOKS else "obrs")
+        style = LOOKS[key if key in LOOKS else "obrs"]
         axes.plot(row["x"], row[key], color=style.colour, ls=style.line, lw=1.7, label=label)
     tidy(axes, None)
 
 
-def caption(drawn: Any, experiment: str, text: str) -> None:
-    """Write below a figure which figure of the paper it is, or whose setting it has, and what it shows.
-
-    Example:
-        >>> drawn = canvas()
-        >>> caption(drawn, "figure-pr", "Kept: 1 in 2.")
-        >>> drawn.get_supxlabel()
-        'Appendix A of Verine et al. (2024), reproduced. Kept: 1 in 2.'
-    """
+def caption(drawn: Any, experiment: str, text: str) -> Any:
+    """Write below a figure which figure of the paper it is, or whose setting it has, and what it shows; return it."""
     entry = EXPERIMENTS[experiment]
     if entry.label:
         source = entry.source.replace(entry.label, f"{entry.label} of Verine et al. (2024)", 1)
         text = f"{source[0].upper()}{source[1:]}. {text}"
     lines = textwrap.fill(text, int(drawn.get_size_inches()[0] * 14.5))
     drawn.supxlabel(lines, x=0.01, ha="left", fontsize=9, color="0.3")
+    return drawn
 
 
 def page_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -213,8 +213,9 @@ def figure(record: Record) -> Any:
     handles, names = panels[0].get_legend_handles_labels()
     drawn.legend(handles[:1], names[:1], loc="outside upper right")
     words = f"25 Gaussians, {record.config['gans']} GANs, {n} samples. {verdict(record)} Above the gap: the rows of "
-    caption(drawn, record.experiment, f"{words}the paper. Bars: one standard deviation of a generation, GANs included.")
-    return drawn
+    return caption(
+        drawn, record.experiment, f"{words}the paper. Bars: one standard deviation of a generation, GANs included."
+    )
 
 
 def _paper_value(name: str, key: str) -> float:

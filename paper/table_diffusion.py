@@ -16,10 +16,9 @@ first model follows the gradient of a discriminator of noisy images, and OBRS re
 """
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,11 +34,10 @@ from obrs.rules import Stages
 from .early import divergence_left, plan_stages
 from .image_diffusion import fit_guide, load_diffusion, make_pool, noisy_previews, shrunk
 from .image_gans import Labelled, parts
-from .image_names import DATA, JUDGES
 from .image_ratios import Effort, Judging, distances, neighbour_cells, see, sheet, subject_of, with_pool
-from .image_sheet import below_sheet, cell_keys, draw_rates
+from .image_sheet import DATA, JUDGES, below_sheet, cell_keys, draw_rates
 from .record import Record, numbers
-from .style import PALETTE, Look, caption, look, tidy
+from .style import LOOKS, PALETTE, Look, caption, tidy
 
 __all__ = ["PAPER", "PRESETS", "Config", "figure", "run", "table"]
 
@@ -53,6 +51,7 @@ PAPER: dict[str, Any] = {
     },
 }
 """The paper's table, by acceptance rate. Its FID is that of Inception; our distances are of other features."""
+_FAINT: dict[str, Any] = {"label": None, "alpha": 0.35}  # the curves of all ratios but the first
 
 
 @dataclass(frozen=True)
@@ -245,7 +244,7 @@ def table(record: Record) -> str:
         parts += [f"{title}; held-out log-loss of the ratio {ratios[0]['log_loss']:.3f}"]
         for judge in ratios[0]["cells"]:
             lines = [
-                [f"{look(rule).label}, ratio {seed}", *(_distance(row["cells"][judge][key]) for key in keys)]
+                [f"{LOOKS[rule].label}, ratio {seed}", *(_distance(row["cells"][judge][key]) for key in keys)]
                 for row, seed in zip(ratios, record.config["ratios"], strict=False)
                 for rule, keys in _rules(record)
             ]
@@ -253,7 +252,10 @@ def table(record: Record) -> str:
             parts += [text_table([f"Fréchet distance by {JUDGES[judge]}", *head], lines)]
         near, metrics = ratios[0]["neighbours"], ("precision", "recall")
         lines = [
-            [look(rule).label, *(" / ".join(f"{100 * near[key][metric][0]:.1f}" for metric in metrics) for key in keys)]
+            [
+                LOOKS[rule].label,
+                *(" / ".join(f"{100 * near[key][metric][0]:.1f}" for metric in metrics) for key in keys),
+            ]
             for rule, keys in _rules(record)
         ]
         lines += [["the paper, CIFAR-10", *paper(*metrics)]]
@@ -294,8 +296,8 @@ def figure(record: Record) -> Any:
     for (title, ratios), (left, right) in zip(models.items(), panels, strict=True):
         cells = [next(iter(row["cells"].values())) for row in ratios]
         for rule in ("drs", "obrs"):
-            for one, style in zip(cells, _strong_first(look(rule).label), strict=False):
-                draw_rates(left, record.config["rates"], one, rule, look(rule), **style)
+            for at, one in enumerate(cells):
+                draw_rates(left, record.config["rates"], one, rule, LOOKS[rule], **(_FAINT if at else {}))
         base = cells[0]["model 1"][0]
         left.axhline(base, color="0.5", lw=1)
         left.set(title=title, ylabel="Fréchet distance", ylim=(None, 1.1 * base))
@@ -307,27 +309,20 @@ def figure(record: Record) -> Any:
     said = "Distances to test images, on the features of another classifier, not FID; a line per ratio, the first one "
     said += "strong. Bars: 95 % intervals of the change from the model, and of the gain. Early: previews are rejected "
     said += "before the sampler has finished. What lies above the frame is not drawn."
-    caption(drawn, record.experiment, said)
-    return drawn
-
-
-def _strong_first(label: str) -> Iterator[dict[str, Any]]:
-    """Yield how the curves of many ratios are drawn."""
-    yield {"label": label}
-    yield from repeat({"label": None, "alpha": 0.35})
+    return caption(drawn, record.experiment, said)
 
 
 def _draw_costs(axes: Any, record: Record, ratios: list[dict[str, Any]]) -> None:
     costs, step = record.config["costs"], str(record.config["early"][0])
     for plan, own in (
-        ("end", Look("OBRS at the end", look("obrs").colour, "-", "o")),
+        ("end", Look("OBRS at the end", LOOKS["obrs"].colour, "-", "o")),
         (step, Look(f"early, at step {step}, and at the end", PALETTE["red"], "-", "D")),
     ):
-        for row, style in zip(ratios, _strong_first(own.label), strict=False):
+        for at, row in enumerate(ratios):
             cells = [row["early"][plan][f"{cost:g}"] for cost in costs]
             reach = None if plan == "end" else 1.96 * numbers([cell["gain"][1] for cell in cells])
-            line: Any = {"color": own.colour, "marker": own.marker, "ms": 4, "lw": 1.5}
-            axes.errorbar(costs, numbers([cell["value"] for cell in cells]), reach, **line | style)
+            line: Any = {"color": own.colour, "marker": own.marker, "ms": 4, "lw": 1.5, "label": own.label}
+            axes.errorbar(costs, numbers([cell["value"] for cell in cells]), reach, **line | (_FAINT if at else {}))
     axes.set(xlabel="network evaluations per kept image, in full runs", ylabel="Fréchet distance")
     axes.set_title("rejecting early at equal cost")
     tidy(axes, "upper right")

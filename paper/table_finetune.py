@@ -12,7 +12,7 @@ have 4e-6 for the critic, and so has the preset.
 
 from typing import Any
 
-from .image_names import DATA
+from .image_sheet import DATA
 from .image_training import CELEBA, KINDS, SMALL, UNITS, Config, finals, judged_table, run
 from .record import Record
 from .style import PALETTE, canvas, caption, tidy

@@ -1,4 +1,4 @@
-"""Distributions with exact densities: mixtures of Gaussians, and the two-dimensional toys built from them.
+"""Distributions with exact densities: mixtures of Gaussians, toys in the plane, and pairs of densities on a line.
 
 `sample` is a function of its seed. `log_prob` takes NumPy arrays and torch tensors and returns the same kind. An exact
 log-ratio is the difference of two of them, and torch can differentiate it.
@@ -7,16 +7,20 @@ log-ratio is the difference of two of them, and torch can differentiate it.
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import log, pi
-from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace, device
 
 from obrs._checks import check_count
 from obrs.errors import InputError
-from obrs.types import Array
+from obrs.profile import Profile
+from obrs.rules import Budgeted
+from obrs.types import Array, Rule
 
-__all__ = ["TOYS", "Checkerboard", "Density", "Mixture", "grid25", "ring", "swiss_roll", "two_moons"]
+from .record import Numbers
+
+__all__ = ["TOYS", "Checkerboard", "Density", "Mixture", "Pair", "grid25", "mixture", "ring", "swiss_roll", "thin"]
+__all__ += ["two_moons"]
 
 _BLOCK = 2**21  # (point, component) pairs at a time: 16 MB of float64
 
@@ -24,11 +28,6 @@ _BLOCK = 2**21  # (point, component) pairs at a time: 16 MB of float64
 @dataclass(frozen=True, eq=False)
 class Mixture:
     """A mixture of isotropic Gaussians.
-
-    Args:
-        means: Shape `(components, dim)`.
-        sigma: Standard deviation, one for all or one per component; kept as shape `(components,)`.
-        weights: One per component, in any scale; equal if None.
 
     Example:
         >>> mixture = Mixture([[-1.0], [2.0]], sigma=[0.5, 1.0], weights=[1, 3])
@@ -38,9 +37,9 @@ class Mixture:
         array([-2.6958, -2.6958])
     """
 
-    means: Array
-    sigma: Array
-    weights: Array = None
+    means: Array  # shape `(components, dim)`
+    sigma: Array  # standard deviation, one for all or one per component; kept as shape `(components,)`
+    weights: Array = None  # one per component, in any scale; equal if None
 
     def __post_init__(self) -> None:
         means = np.array(self.means, dtype=np.float64)
@@ -49,7 +48,7 @@ class Mixture:
         for name, values in {"means": means, "sigma": sigma, "weights": weights / weights.sum()}.items():
             object.__setattr__(self, name, values)
 
-    def sample(self, n: int, *, seed: int = 0) -> "np.ndarray[Any, Any]":
+    def sample(self, n: int, *, seed: int = 0) -> Numbers:
         """Draw n points, shape `(n, dim)`, float64."""
         generator = np.random.default_rng(seed)
         which = generator.choice(len(self.means), size=check_count(n, "n"), p=self.weights)
@@ -98,7 +97,7 @@ class Checkerboard:
         array([-2.07944154,        -inf,        -inf])
     """
 
-    def sample(self, n: int, *, seed: int = 0) -> "np.ndarray[Any, Any]":
+    def sample(self, n: int, *, seed: int = 0) -> Numbers:
         """Draw n points, shape `(n, 2)`, float64."""
         generator = np.random.default_rng(seed)
         row = generator.integers(4, size=check_count(n, "n"))
@@ -153,3 +152,70 @@ def _points(x: Array, dim: int) -> tuple[Array, tuple[int, ...]]:
     if x.ndim < 1 or x.shape[-1] != dim:
         raise InputError(f"x must have shape (n, {dim}), got {tuple(x.shape)}")
     return array_namespace(x).reshape(x, (-1, dim)), tuple(x.shape[:-1])
+
+
+# On a line: what rejection does is computed on a grid, to many digits
+
+
+def mixture(parts: tuple[tuple[float, float, float], ...]) -> Mixture:
+    """Return a mixture on the line from triples of weight, mean and standard deviation."""
+    weights, means, sigma = np.asarray(parts, dtype=np.float64).T
+    return Mixture(means[:, None], sigma, weights)
+
+
+def thin(values: Numbers, most: int) -> Numbers:
+    """Keep some values for a picture, evenly spaced.
+
+    Example:
+        >>> thin(np.arange(10), 4)
+        array([0, 3, 6, 9])
+    """
+    return values[:: max(1, -(-len(values) // most))]
+
+
+@dataclass(eq=False)
+class Pair:
+    """A target and a model as densities `p` and `q` of mass 1 on an even grid with distance `step`.
+
+    The grid must reach to where both are negligible; smooth densities are then summed to machine precision, and the
+    kink of min(c r, 1) costs an error of the order of the squared step.
+
+    Example:
+        >>> x = np.linspace(-9, 9, 2001)
+        >>> pair = Pair(x, -(x**2) / 2, -((x - 1) ** 2) / 2)  # KL of N(0, 1) to N(1, 1) is 1/2
+        >>> round(pair.profile().divergence("kl"), 6)
+        0.5
+    """
+
+    x: Numbers  # the grid
+    log_p: Numbers  # log-density of the target there
+    log_q: Numbers  # and of the model
+
+    def __post_init__(self) -> None:
+        self.step = float(self.x[1] - self.x[0])
+        self.p, self.q = self._density(self.log_p), self._density(self.log_q)
+        self.log_ratio = self.log_p - self.log_q
+
+    @classmethod
+    def of(cls, target: Mixture, model: Mixture, x: Numbers) -> "Pair":
+        """Evaluate two mixtures on a grid."""
+        return cls(x, target.log_prob(x[:, None]), model.log_prob(x[:, None]))
+
+    def profile(self) -> Profile:
+        """Return the profile of the log-ratio under the model."""
+        return Profile(self.log_ratio, self.q * self.step)
+
+    def kept(self, rule: Rule) -> Numbers:
+        """Return the density of what a rule keeps of the model."""
+        return self._density(self.log_q + rule(self.log_ratio))
+
+    def shown(self, budget: float, within: float) -> dict[str, Numbers]:
+        """Return x, both densities, and what OBRS keeps at a budget, thinned for a picture of |x| <= `within`."""
+        kept = self.kept(Budgeted(self.profile().log_c(budget)))
+        near = np.abs(self.x) <= within
+        values = {"x": self.x, "p": self.p, "q": self.q, "kept": kept}
+        return {name: thin(value[near], 401) for name, value in values.items()}
+
+    def _density(self, log_density: Numbers) -> Numbers:
+        values = np.exp(log_density - log_density.max())
+        return np.asarray(values / (values.sum() * self.step))

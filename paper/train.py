@@ -10,7 +10,6 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from importlib import import_module
 from math import inf, log
 from pathlib import Path
@@ -194,21 +193,18 @@ def losses(stage: Settings) -> Any:
     return name and (critic_loss(name if name in ("hinge", "wgan") else of), generator_loss(name, of))
 
 
-def _falling(value: float, start: float, share: float) -> float:
-    return value if share <= start or start == 1 else value * (1 - 0.98 * (share - start) / (1 - start))
-
-
-def _fading(value: float, until: float, share: float) -> float:
-    return value * (max(1 - share / until, 0.0) if until else 1.0)
-
-
 def _options(stage: Settings) -> dict[str, Any]:
     """Return the arguments of `obrs.train` for a stage."""
-    decay, start = stage["ema"], stage["ema_start"]
+    decay, start, noise, until = (stage[key] for key in ("ema", "ema_start", "noise", "noise_until"))
+
+    def rate(value: float, begin: float) -> Callable[[float], float]:
+        slope = 0.0 if begin == 1 else 0.98 / (1 - begin)
+        return lambda share: value * (1 - slope * max(share - begin, 0.0))
+
     return {key: value for key, value in stage.items() if key in _PASSED and key != "new_critic"} | {
         "loss": losses(stage),
-        "lr": tuple(partial(_falling, *pair) for pair in zip(stage["lr"], stage["decay_from"], strict=True)),
-        "noise": partial(_fading, stage["noise"], stage["noise_until"]) if stage["noise"] else 0.0,
+        "lr": tuple(map(rate, stage["lr"], stage["decay_from"])),
+        "noise": (lambda share: noise * max(1 - share / until, 0.0)) if noise and until else noise,
         "ema": (lambda step: decay if step >= start else 0.0) if decay else 0.0,
     }
 
@@ -225,14 +221,12 @@ def train(
     out: str | Path | None = None,
     progress: bool | None = None,
 ) -> Trained:
-    """Train stage after stage; what is in `out` already goes on where it stopped.
+    """Train stage after stage by settings, see `OWN`; what is in `out` already goes on where it stopped.
 
     Args:
-        settings: See `OWN`.
         data: To train on instead of those that the settings name, as for `obrs.train`.
         generator, critic: Networks instead of those that the settings name; trained in place.
         out: The folder of the run: `settings.json`, and a folder for each stage.
-        progress: As everywhere.
     """
     each = stages(settings)
     first = each[0]
@@ -285,12 +279,9 @@ def load_run(folder: str | Path) -> Trained:
 
 
 def run_file(path: Path, changes: Mapping[str, str | None], out: Path | None = None) -> None:
-    """Train from a file of settings, and say what to do with the run.
+    """Train from a TOML file of settings, some of them changed, and say what to do with the run.
 
-    Args:
-        path: A TOML file.
-        changes: Settings as text, which override it; None for a bare flag.
-        out: The folder of the run; by default runs/NAME.
+    A change is text; None is a bare flag. The folder of the run is by default runs/NAME.
     """
     settings = read_settings(path) | {key: _value(text) for key, text in changes.items()}
     folder = out or Path("runs") / path.stem

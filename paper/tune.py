@@ -38,19 +38,17 @@ from obrs.tuning import Recipe, tune
 
 from .gan25 import SIGMA, TARGET, Settings, one_thread, trained
 from .image_diffusion import load_diffusion, shrunk
-from .image_gans import Labelled, load_gan, load_part, parts
-from .image_names import title
+from .image_gans import SEED, Labelled, load_gan, load_part, parts
 from .image_ratios import Logit, committed_judge, given, propose
-from .record import Checked, Record, numbers
+from .image_sheet import title
+from .record import Checked, Numbers, Record, numbers
 from .style import PALETTE, Look, canvas, caption, page_table, section, tidy
 
 __all__ = ["PRESETS", "Config", "Vae", "figure", "markdown", "run", "table"]
 
-_SEED = 100  # of proposals: no seed that a model was trained with
 _COMPONENTS = 64  # of the features of a judge
 _LITE0, _COMMITTED = "EfficientNet-Lite0", "committed classifier"  # other judges
 _BESIDE = ("paper", "outputs", "drs", "topk")  # what `tune` is set beside
-Floats = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -85,7 +83,7 @@ class Model(NamedTuple):
 
     real: Any  # samples that it was not trained on, with labels if it has labels
     propose: Any  # makes the proposals with these ids
-    judges: Mapping[str, Callable[[Any], Floats]]  # the other judges, from samples to features `(n, k)`
+    judges: Mapping[str, Callable[[Any], Numbers]]  # the other judges, from samples to features `(n, k)`
     test: Any
     critic: Any = None
     distance: Any = None  # of real and fake features with lines of weights, if it is not Fréchet's
@@ -219,10 +217,10 @@ class Vae:
 
 def _gaussians() -> Model:
     """Return the first GAN of Table 2, judged by KL on cells around the true modes."""
-    make = trained(Settings(critic_steps=1)).propose(_SEED)  # its critic has no part here
+    make = trained(Settings(critic_steps=1)).propose(SEED)  # its critic has no part here
     modes = np.unique(np.round(TARGET.means[:, 0], 6))
     edges = np.sort(np.concatenate([modes - 2 * SIGMA, modes + 2 * SIGMA]))
-    real, test = TARGET.sample(20_000, seed=_SEED).astype(np.float32), TARGET.sample(20_000, seed=_SEED + 1)
+    real, test = TARGET.sample(20_000, seed=SEED).astype(np.float32), TARGET.sample(20_000, seed=SEED + 1)
     judges = {"KL on cells of the true modes": np.asarray}
     return Model(real, lambda ids: make(ids).numpy(), judges, test, distance=Cells((edges, edges)).distance)
 
@@ -241,7 +239,7 @@ def _changes(cell: dict[str, Any], judge: int = 0) -> dict[str, Any]:
     return dict(others[judge]["changes"]) if judge < len(others) else {}
 
 
-def _acted(record: Record, data: str = "", judge: int = 0) -> tuple[Any, Floats, Floats]:
+def _acted(record: Record, data: str = "", judge: int = 0) -> tuple[Any, Numbers, Numbers]:
     """Return model, change and its error, of claimed models whose name begins with `data`, where `tune` acted."""
     claimed = [(row["row"], cell) for row, _, cell in _cells(record) if row["claimed"] and row["row"].startswith(data)]
     found = [(name, *_changes(cell, judge)["tune"]) for name, cell in claimed if cell["confirmed"]]
@@ -249,7 +247,7 @@ def _acted(record: Record, data: str = "", judge: int = 0) -> tuple[Any, Floats,
     return np.array(names), numbers(changes), numbers(errors)
 
 
-def _pooled(z: Floats) -> float:
+def _pooled(z: Numbers) -> float:
     return float(z.sum()) / sqrt(len(z))
 
 
@@ -341,9 +339,6 @@ def figure(record: Record) -> Any:
     axes.invert_yaxis()
     tidy(axes, None)
     drawn.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=3)
-    said = (
-        "Left of the line a model gains; 95 % intervals. A diamond at 0 is a model that tune left as it was. What is "
-        "worse than +40 % is drawn at the edge."
-    )
-    caption(drawn, record.experiment, said)
-    return drawn
+    said = "Left of the line a model gains; 95 % intervals. A diamond at 0 is a model that tune left as it was. What "
+    said += "is worse than +40 % is drawn at the edge."
+    return caption(drawn, record.experiment, said)

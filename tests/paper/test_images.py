@@ -21,8 +21,8 @@ from paper import figure_landscape, figure_pretrained
 from paper.figure_landscape import direction, divergence_left, moved
 from paper.image_diffusion import Denoiser, Guided, heun, load_diffusion, noise_levels, noisy_previews, previews
 from paper.image_gans import PARTS, Labelled, load_gan, parts
-from paper.image_names import title
 from paper.image_ratios import Effort, calibrated, inception_features, subject_of
+from paper.image_sheet import title
 from paper.nets import WEIGHTS
 from paper.nets.conv import ConvGenerator
 from paper.record import Record, plain
