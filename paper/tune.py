@@ -196,7 +196,7 @@ def _of_images(name: str) -> Model:
 
 
 class Vae:
-    """A small VAE of Fashion-MNIST, with labels by a classifier of the images that it was trained on."""
+    """A small VAE of Fashion-MNIST, whose file says which commit trained it, with labels by a classifier."""
 
     classes = 10
 
