@@ -76,7 +76,6 @@ def test_a_committed_generator_makes_images_that_its_label_names():
     images, labels = gan.propose(np.arange(400))
     torch.testing.assert_close(images[100:200], gan.propose(np.arange(100, 200))[0])
     assert named_rightly(images, labels) > 0.5  # chance has 0.1
-    assert gan.critic(images, labels).shape == (400, 2)
     with pytest.raises(InputError, match=r"there is no digits-9-generator in .*; there are: digits-0-generator"):
         load_gan("digits", 9)
 
@@ -101,15 +100,13 @@ def test_calibration_by_class_gives_each_class_the_mean_ratio_that_its_share_ask
 def test_inception_takes_its_weights_from_a_file_and_sees_bytes_in_colour(tmp_path, monkeypatch):
     """The real weights were not run: a stand-in is behind the same call of torch-fidelity."""
 
-    class StandIn:
+    class StandIn(torch.nn.Module):
         def __init__(self, name, features, feature_extractor_weights_path):
+            super().__init__()
             assert (name, features) == ("inception-v3-compat", ["2048"])
             self.shift = float(Path(feature_extractor_weights_path).read_text())
 
-        def to(self, device):
-            return self
-
-        def __call__(self, x):
+        def forward(self, x):
             assert x.dtype == torch.uint8
             return (x.float().flatten(1)[:, ::16] + self.shift,)
 
