@@ -49,11 +49,11 @@ def make_file(folder, kind):
 @pytest.mark.parametrize("piece", [1 << 23, 4000])
 @pytest.mark.parametrize("kind", [*TEXT, "parquet", "npz"])
 def test_every_format_is_read_in_batches(tmp_path, monkeypatch, kind, piece):
-    monkeypatch.setattr(scores, "_BLOCK", piece)
+    monkeypatch.setattr(scores, "_CHUNK", piece)
     monkeypatch.setattr(scores, "_ROWS", piece // 100)
     (source,) = find_sources(make_file(tmp_path, kind))
     batches = list(source.batches(["log_ratio", "id"]))
-    assert len(batches) == 1 if piece > 4000 or kind == "npz" else len(batches) > 3
+    assert len(batches) <= 2 if piece > 4000 or kind == "npz" else len(batches) > 3
     np.testing.assert_array_equal(np.concatenate([batch.numbers("log_ratio") for batch in batches]), LOG_RATIO)
     np.testing.assert_array_equal(np.concatenate([batch.ids("id") for batch in batches]), np.arange(N))
     assert [batch.first for batch in batches] == np.cumsum([0, *map(len, batches)])[:-1].tolist()
@@ -176,9 +176,9 @@ MISTAKES = {
     "latin.csv": (b"id,log_ratio\n1,caf\xe9\n", "invalid UTF8"),
     "utf16.csv": ("id,log_ratio\n1,2\n".encode("utf-16"), "convert it with iconv"),
     "list.json": ("[]", "unknown extension '.json'"),
-    "empty.csv": ("", "cannot be read: Empty CSV file"),
+    "empty.csv": ("", "is empty"),
     "twice.csv": ("id,log_ratio,id\n1,2,3\n", "two columns named 'id'"),
-    "long.csv": ("id,log_ratio\n1," + "2" * 30_000_000 + "\n", "cannot be read: straddling object"),
+    "long.csv": ("id,log_ratio\n1," + "2" * 30_000_000 + "\n", "has a row that does not end within 8 MB"),
     "comma.jsonl": ('{"id": 1, "log_ratio": 1}\n{"id": 2, "log_ratio": 1,}\n', "cannot be read: Expecting"),
     "two.jsonl": ('{"id": 1, "log_ratio": 1}\n{"id": 2, "log_ratio": 1} {"id": 2}\n', "cannot be read: Extra data"),
     "list.jsonl": ('{"id": 1, "log_ratio": 1}\n[1]\n', "cannot be read"),

@@ -1,7 +1,7 @@
 """Files of scores: find them, read the columns that matter in batches, write rows with all their columns.
 
-Everything is read and written by pyarrow. The cells of a csv are text, so that 007 stays 007; of a jsonl the columns
-that matter are parsed, and its lines are written as they are. Text may be packed as .gz or .zst.
+Parquet is read and written by pyarrow. The rows of a csv, a tsv or a jsonl, also packed as .gz or .zst, are cut out of
+the text and written to the letter; of them, pyarrow parses the columns that matter. Cells of a csv stay text: 007.
 """
 
 import glob
@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from math import inf, nan
 from pathlib import Path
 from typing import Any
@@ -42,9 +43,11 @@ FORMATS = ("csv", "tsv", "jsonl", "parquet", "npy", "npz")
 """The formats that are read, by extension."""
 
 _CODECS = {".gz": "gzip", ".zst": "zstd"}
-_ROWS = 1 << 16  # rows of a batch of a file
-_BLOCK = 1 << 23  # bytes of text that are read at once; no row may be longer
+_ROWS = 1 << 16  # rows of a batch of a Parquet file
+_CHUNK = 1 << 21  # bytes of text that are read at once
+_LONGEST = 1 << 23  # bytes in which a row of text must end
 _GROUP = 1 << 17  # rows of a row group that is written
+_GROUP_BYTES = 1 << 25  # or so many bytes
 _INTEGER = r"^(0|-?[1-9][0-9]{0,17})$"  # as one writes it: 7, not 007
 _NUMBER = r"(?i)^[+-]?([0-9]+\.?[0-9]*(e[+-]?[0-9]+)?|\.[0-9]+(e[+-]?[0-9]+)?|inf|infinity|nan)$"
 _FAULTS: tuple[Any, ...] = (pa.ArrowException, OSError, ValueError, TypeError, MemoryError, EOFError)
@@ -139,16 +142,21 @@ def _hash_text(cells: Any) -> Array:
 
     Two texts of n in all have one id with probability n² / 2**65, so that a billion of them may have a pair.
     """
-    cells = cells.cast(pa.large_string())
-    _, offsets, data = cells.buffers()
-    ends = np.frombuffer(offsets, np.int64)[cells.offset : cells.offset + len(cells) + 1]
-    text = np.frombuffer(data or b"", np.uint8)[ends[0] : ends[-1]]
-    ends = ends - ends[0]
+    data, ends = _bytes(cells.cast(pa.large_string()))
     length = np.diff(ends)
-    position = np.arange(len(text)) - np.repeat(ends[:-1], length)
+    position = np.arange(len(data)) - np.repeat(ends[:-1], length)
     weight = scramble(np.arange(int(length.max(initial=0)) + 1)).view(np.uint64) | np.uint64(1)
-    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum((text + np.uint64(1)) * weight[position])])
+    terms = (np.frombuffer(data, np.uint8) + np.uint64(1)) * weight[position]
+    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(terms)])
     return np.asarray(scramble((sums[ends[1:]] - sums[ends[:-1]]).view(np.int64)))
+
+
+def _bytes(cells: Any) -> tuple[Any, Array]:
+    """Return what texts are in memory: one text after the other, and where each begins and the last ends."""
+    _, offsets, data = cells.buffers()
+    kind = np.int32 if cells.type == pa.string() else np.int64
+    ends = np.frombuffer(offsets, kind)[cells.offset : cells.offset + len(cells) + 1]
+    return (data or pa.py_buffer(b"")).slice(int(ends[0]), int(ends[-1] - ends[0])), ends - ends[0]
 
 
 def to_arrow(values: Array) -> Any:
@@ -165,7 +173,7 @@ class Source:
     name: str  # wherever the file lies: its path below the folder that was asked for, or its last part
     format: str = ""
     delimiter: str = ","  # between the cells of a csv
-    header: bool = True  # whether the first line of a csv names the columns, which are called 0, 1, … otherwise
+    header: bool = False  # whether the first row of a csv names the columns, which are called 0, 1, … otherwise
     table: Any = None  # the rows, where there is no file
 
     @cached_property
@@ -194,7 +202,7 @@ class Source:
         """Write tables of rows, with columns of numbers that were added, to a file, which appears once it is whole."""
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         with replacing(path) as file:
-            self._write(file, tables, added, _CODECS.get(Path(path).suffix.lower()))
+            self._write(file, tables, added, _codec(path))
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -257,136 +265,130 @@ class ParquetSource(Source):
         with parquet.ParquetWriter(file, schema, **options) as out:
             for table in tables:
                 waiting.append(table)
-                if sum(map(len, waiting)) >= _GROUP or sum(part.nbytes for part in waiting) >= 4 * _BLOCK:
+                if sum(map(len, waiting)) >= _GROUP or sum(part.nbytes for part in waiting) >= _GROUP_BYTES:
                     out.write_table(pa.concat_tables(waiting), _GROUP)
                     del waiting[1:]
             out.write_table(pa.concat_tables(waiting), _GROUP)
 
 
-class _Quotes:
-    """A stream that counts its quotation marks, and knows its last byte that ends no line."""
-
-    closed = False  # pyarrow asks
-
-    def __init__(self, stream: Any) -> None:
-        self.stream, self.count, self.end = stream, 0, b""
-
-    def read(self, size: int) -> bytes:
-        """Read some bytes."""
-        data: bytes = self.stream.read(size)
-        self.count += data.count(b'"')
-        self.end = (self.end + data[-9:]).rstrip(b"\r\n")[-1:] or self.end
-        return data
-
-
-class CsvSource(Source):
-    """A csv or tsv. Its cells are text: by itself, pyarrow would turn 007 into 7 and NA into nothing."""
-
-    def _stream(self) -> Any:
-        return pa.input_stream(self.path, compression=_CODECS.get(Path(self.path).suffix.lower()))
-
-    def _open(self, known: Sequence[str] = (), names: Sequence[str] = (), stream: Any = None, **options: Any) -> Any:
-        quote: Any = '"' if self.format != "jsonl" else False
-        return arrow_csv.open_csv(
-            stream or self._stream(),
-            arrow_csv.ReadOptions(**{"use_threads": False, "block_size": _BLOCK, **options}),
-            arrow_csv.ParseOptions(delimiter=self.delimiter, quote_char=quote, newlines_in_values=bool(quote)),
-            arrow_csv.ConvertOptions(include_columns=names, column_types=dict.fromkeys(known, pa.string())),
-        )
+class TextSource(Source):
+    """A csv, a tsv or a jsonl. Its rows are pieces of its text, which are written as they are."""
 
     def _find_names(self) -> list[str]:
-        if self._stream().read(2) in (b"\xff\xfe", b"\xfe\xff"):
-            raise InputError(f"{self.path} is UTF-16, not UTF-8; convert it with iconv -f UTF-16 -t UTF-8")
-        names = self._open(block_size=1 << 20, autogenerate_column_names=not self.header).schema.names
-        for name in names if self.header else []:
-            if re.match(_NUMBER, name.strip()):
-                why = f"line 1 must name the columns, and {name.strip()!r:.60} is a number; is that line a row? give"
-                raise InputError(f"{self.path}, {why}", give={"header": False})
-        return list(names) if self.header else [str(i) for i in range(len(names))]
+        first = next(self._pieces(), None)
+        if first is None:
+            raise InputError(f"{self.path} is empty")
+        if self.format == "jsonl":
+            return list(dict(json.loads(first[0].as_py())))
+        names = list(self._parse_csv(first[:1], [], autogenerate_column_names=not self.header).column_names)
+        if not self.header:
+            return [str(number) for number in range(len(names))]
+        for name in [name.strip() for name in names if re.match(_NUMBER, name.strip())]:
+            why = f"line 1 must name the columns, and {name!r:.60} is a number; is that line a row? give"
+            raise InputError(f"{self.path}, {why}", give={"header": False})
+        return names
 
     def _read(self, names: list[str], rows: bool) -> Iterator[tuple[Any, Any]]:
-        options = {} if self.header else {"column_names": self.columns}
-        bytes_read = _Quotes(self._stream())
-        for part in _cut(self._open(self.columns, [] if rows else names, pa.PythonFile(bytes_read, "r"), **options)):
-            yield part, pa.Table.from_batches([part])
-        # pyarrow does not tell that a cell is never closed; the marks may be even in number if one stands inside a cell
-        suspect = bytes_read.count % 2 or (bytes_read.count and bytes_read.end != b'"')
-        if suspect and re.search("[\r\n]", self._last_cell):
+        header = self.header
+        for lines in self._pieces():
+            lines, header = lines[header:], False
+            if len(lines):
+                yield self._parse(lines, names), pa.table({"line": lines})
+
+    def _pieces(self) -> Iterator[Any]:
+        """Yield the rows, some at a time, as texts with the ends of their lines; rows that are empty are left out."""
+        stream = pa.input_stream(self.path, compression=_codec(self.path))
+        rest = stream.read(3)
+        if rest[:2] in (b"\xff\xfe", b"\xfe\xff"):
+            raise InputError(f"{self.path} is UTF-16, not UTF-8; convert it with iconv -f UTF-16 -t UTF-8")
+        rest = rest.removeprefix(b"\xef\xbb\xbf")
+        for chunk in chain(iter(lambda: stream.read(_CHUNK), b""), [b"\n"]):  # which the last row may not have
+            text = rest + chunk
+            ends = self._row_ends(text)
+            rest = text[ends[-1] :] if len(ends) else text
+            if len(rest) > _LONGEST:
+                raise InputError(f"{self.path} has a row that does not end within 8 MB; is a quotation mark not closed?")
+            starts = np.concatenate([[0], ends]).astype(np.int32)
+            lines = pa.StringArray.from_buffers(len(ends), pa.py_buffer(starts), pa.py_buffer(text))
+            length, first = np.diff(starts), np.frombuffer(text, np.uint8)[starts[:-1]]
+            empty = (length == 1) | ((length == 2) & (first == ord("\r")))
+            lines = lines.filter(to_arrow(~empty)) if empty.any() else lines
+            if len(lines):
+                yield lines
+        if rest:
             what = "a quotation mark is never closed; put the cell that has it in quotes, and double it"
             raise InputError(f"{self.path}: {what}")
 
-    @cached_property
-    def _last_cell(self) -> str:
-        """The last cell of the file, read once for all passes."""
-        options = {} if self.header else {"column_names": self.columns}
-        *_, last = _cut(self._open(self.columns, self.columns[-1:], **options))
-        return str(last.column(0)[-1].as_py())
-
-    def _write(self, file: Any, tables: Iterable[Any], added: Sequence[str], codec: str | None) -> None:
-        def put(data: bytes) -> None:
-            file.write(pa.Codec(codec).compress(data, asbytes=True) if codec else data)
-
-        if self.header:
-            put(self._quote([[*self.columns, *added]]))
-        for table in tables:
-            put(self._to_text(table))
-
-    def _to_text(self, table: Any) -> bytes:
-        """Return rows as text, with quotes around the cells that need them."""
-        options = arrow_csv.WriteOptions(include_header=False, delimiter=self.delimiter, quoting_style="none")
-        try:
-            arrow_csv.write_csv(table, out := pa.BufferOutputStream(), options)
-            return bytes(out.getvalue())
-        except pa.ArrowInvalid:  # some cells need quotes
-            return self._quote(zip(*(cells.to_pylist() for cells in table.columns), strict=True))
-
-    def _quote(self, rows: Iterable[Sequence[Any]]) -> bytes:
-        special = re.compile(f'["\r\n{re.escape(self.delimiter)}]')
-        texts = ([str(cell) for cell in row] for row in rows)
-        quoted = (['"' + t.replace('"', '""') + '"' if special.search(t) else t for t in row] for row in texts)
-        return "".join(f"{self.delimiter.join(row)}\n" for row in quoted).encode()
-
-
-class JsonSource(CsvSource):
-    """A jsonl: its lines are read as a csv of one column, and the columns that matter are parsed."""
-
-    def _lines(self) -> Iterator[Any]:
-        return _cut(self._open(["line"], column_names=["line"]))
-
-    def _find_names(self) -> list[str]:
-        for part in self._lines():
-            return list(dict(json.loads(part.column(0)[0].as_py())))
-        raise InputError(f"{self.path} is empty")
-
-    def _read(self, names: list[str], rows: bool) -> Iterator[tuple[Any, Any]]:
-        for part in self._lines():
-            yield self._parse(part.column(0), names), pa.Table.from_batches([part])
+    def _row_ends(self, text: bytes) -> Array:
+        """Return where rows end: after every end of a line that no quotation marks enclose."""
+        data = np.frombuffer(text, np.uint8)
+        is_end = data == ord("\n")
+        if b"\r" in text:  # which is the end of a line by itself, too
+            is_end[:-1] |= (data[:-1] == ord("\r")) & (data[1:] != ord("\n"))
+        ends = np.flatnonzero(is_end)
+        if self.format != "jsonl" and b'"' in text:
+            marks, between = np.flatnonzero(data == ord('"')), self.delimiter.encode() + b"\r\n"
+            if not np.isin(data[np.maximum(marks[::2] - 1, 0)], [*between, ord('"')]).all():
+                # A mark inside a cell is a letter. Those at its start, up to the next one that is not double, are not.
+                cells = re.finditer(rb'(?<![^%b])"[^"]*(?:""[^"]*)*(?:"|\Z)' % re.escape(between), text)
+                marks = np.array([at for cell in cells for at in (cell.start(), cell.end() - 1)])
+            ends = ends[np.searchsorted(marks, ends) % 2 == 0]
+        return ends + 1
 
     def _parse(self, lines: Any, names: list[str]) -> Any:
-        """Parse lines by pyarrow, or one by one if it fails, takes texts for dates, or other columns change type."""
-        ends = np.frombuffer(lines.buffers()[1], np.int32)[lines.offset :][: len(lines) + 1]
-        data = lines.buffers()[2][int(ends[0]) : int(ends[-1])]
-        if max(pc.max(pc.count_substring(lines, opening)).as_py() for opening in "[{") <= _NESTED:
-            with suppress(pa.ArrowInvalid, KeyError):
-                options = arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1)
-                table = arrow_json.read_json(pa.BufferReader(data), options).select(names)
-                if len(table) == len(lines) and not any(pa.types.is_temporal(column.type) for column in table.columns):
-                    return table
-        cells = [dict(json.loads(line)) for line in lines.to_pylist()]
-        return pa.table({name: [row.get(name) for row in cells] for name in names})
+        if self.format == "jsonl":
+            return _parse_json(lines, names)
+        table = self._parse_csv(lines, names, column_names=self.columns)
+        if len(table) != len(lines):
+            raise InputError(f"{self.path}: rows and lines do not match")
+        return table
 
-    def _to_text(self, table: Any) -> bytes:
-        lines, *added = (cells.to_pylist() for cells in table.columns)
-        if added:
-            more = (dict(zip(table.column_names[1:], cells, strict=True)) for cells in zip(*added, strict=True))
-            lines = [f"{line.rstrip()[:-1]}, {json.dumps(cells)[1:]}" for line, cells in zip(lines, more, strict=True)]
-        return "".join(f"{line}\n" for line in lines).encode()
+    def _parse_csv(self, lines: Any, names: list[str], **options: Any) -> Any:
+        data = _bytes(lines)[0]
+        return arrow_csv.read_csv(
+            data,
+            arrow_csv.ReadOptions(use_threads=False, block_size=len(data) + 1, **options),
+            arrow_csv.ParseOptions(delimiter=self.delimiter),
+            arrow_csv.ConvertOptions(include_columns=names, column_types=dict.fromkeys(names, pa.string())),
+        )
+
+    def _write(self, file: Any, tables: Iterable[Any], added: Sequence[str], codec: str | None) -> None:
+        if self.header:
+            cells = [next(self._pieces())[:1], *(pa.array([name]) for name in added)]
+            tables = chain([pa.table(cells, ["line", *added])], tables)
+        for table in tables:
+            data = _bytes(self._append_cells(table))[0]
+            file.write(pa.Codec(codec).compress(data) if codec else data)
+
+    def _append_cells(self, table: Any) -> Any:
+        """Return the rows of a table, with the cells of its other columns at their ends."""
+        lines, *added = (column.combine_chunks() for column in table.columns)
+        if not added:
+            return lines
+        lines = pc.ascii_rtrim(lines, "\r\n")
+        before, end = [self.delimiter] * len(added), "\n"
+        if self.format == "jsonl":
+            lines = pc.binary_replace_slice(pc.ascii_rtrim(lines, " \t"), -1, _LONGEST, "")
+            before, end = [f', "{name}": ' for name in table.column_names[1:]], "}\n"
+        more = (part for pair in zip(before, added, strict=True) for part in pair)
+        return pc.binary_join_element_wise(
+            lines, *(part if isinstance(part, str) else part.cast(pa.string()) for part in more), end, ""
+        )
 
 
-def _cut(blocks: Iterable[Any]) -> Iterator[Any]:
-    """Yield blocks of rows in parts of a good size."""
-    for block in blocks:
-        yield from (block.slice(first, _ROWS) for first in range(0, len(block), _ROWS))
+def _parse_json(lines: Any, names: list[str]) -> Any:
+    """Parse lines by pyarrow, or one by one if it fails, takes texts for dates, or other columns change type."""
+    data, ends = _bytes(lines)
+    text = np.frombuffer(data, np.uint8)
+    row = np.searchsorted(ends, np.flatnonzero((text == ord("[")) | (text == ord("{"))), side="right")
+    if not np.any(row[_NESTED:] == row[:-_NESTED]):
+        with suppress(pa.ArrowInvalid, KeyError):
+            options = arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1)
+            table = arrow_json.read_json(pa.BufferReader(data), options).select(names)
+            if len(table) == len(lines) and not any(pa.types.is_temporal(column.type) for column in table.columns):
+                return table
+    cells = [dict(json.loads(line)) for line in lines.to_pylist()]
+    return pa.table({name: [row.get(name) for row in cells] for name in names})
 
 
 def format_of(path: str | os.PathLike[str]) -> str | None:
@@ -396,13 +398,8 @@ def format_of(path: str | os.PathLike[str]) -> str | None:
     return known if known in FORMATS else None
 
 
-_READERS: dict[str, tuple[type[Source], str]]  # and what stands between cells; no line of JSON has \x1f
-_READERS = {
-    "parquet": (ParquetSource, ""),
-    "csv": (CsvSource, ","),
-    "tsv": (CsvSource, "\t"),
-    "jsonl": (JsonSource, "\x1f"),
-}
+def _codec(path: str | os.PathLike[str]) -> str | None:
+    return _CODECS.get(Path(path).suffix.lower())
 
 
 def find_sources(where: Paths, *, delimiter: str | None = None, header: bool = True) -> list[Source]:
@@ -441,9 +438,9 @@ def find_sources(where: Paths, *, delimiter: str | None = None, header: bool = T
             raise InputError(f"{path}: unknown extension {Path(path).suffix!r}; choose from {', '.join(FORMATS)}")
         if sources and name == sources[-1].name:
             raise InputError(f"{path} and {sources[-1].path} have one name; give the folder that both are in")
-        kind, between = _READERS.get(known, (Source, ""))
-        between, header = (delimiter or between, header) if kind is CsvSource else (between, False)
-        sources.append(kind(path, name, known, between, header))
+        kind = {"parquet": ParquetSource, "npy": Source, "npz": Source}.get(known, TextSource)
+        between = delimiter or ("\t" if known == "tsv" else ",")
+        sources.append(kind(path, name, known, between, header and known in ("csv", "tsv")))
     if len(formats := {source.format.replace("tsv", "csv") for source in sources}) > 1:
         raise InputError(f"files must be of one format, got {', '.join(sorted(formats))}")
     return sources
