@@ -9,7 +9,6 @@ References:
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from math import inf
 from typing import Any, NamedTuple
 
@@ -61,25 +60,7 @@ class Rows(NamedTuple):
         return np.asarray((self.key < end) | (tied & (self.id < id[self.group])))
 
 
-def join(parts: Iterable[Columns]) -> Columns:
-    """Return columns, end to end."""
-    return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
-
-
-def smallest(parts: Sequence[Columns], most: int) -> Columns:
-    """Return the rows that are smallest in the first column: so many, and those that are tied with the last."""
-
-    def up_to(bound: Any, columns: Columns) -> Columns:
-        at = np.flatnonzero(columns[0] <= bound)
-        return tuple(column[at] for column in columns)
-
-    if len(parts[0][0]) >= most:  # those of earlier parts: few of the others come before the last of them
-        parts = [up_to(parts[0][0].max(), part) for part in parts]
-    columns = join(parts)
-    return columns if len(columns[0]) <= most else up_to(np.partition(columns[0], most - 1)[most - 1], columns)
-
-
-def gather(parts: Iterable[Any], join: Callable[[list[Any]], Any]) -> Any:
+def gather(parts: Iterable[Any], join: Callable[[Sequence[Any]], Any]) -> Any:
     """Join parts as they come, some at a time; without parts, return None."""
     waiting: list[Any] = []
     for part in parts:
@@ -89,11 +70,27 @@ def gather(parts: Iterable[Any], join: Callable[[list[Any]], Any]) -> Any:
     return join(waiting) if waiting else None
 
 
+def join(parts: Iterable[Columns]) -> Columns:
+    """Return columns, end to end."""
+    return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
+
+
+def smallest(parts: Sequence[Columns], most: int) -> Columns:
+    """Return the rows that are smallest in the first column: so many, and those that are tied with the last."""
+    if len(parts[0][0]) >= most:  # few rows of later parts come before the last of these
+        end = parts[0][0].max()
+        parts = [tuple(column[part[0] <= end] for column in part) for part in parts]
+    columns = join(parts)
+    if len(columns[0]) <= most:
+        return columns
+    at = np.flatnonzero(columns[0] <= np.partition(columns[0], most - 1)[most - 1])
+    return tuple(column[at] for column in columns)
+
+
 def add_up(parts: Iterable[Columns]) -> Columns:
     """Return the codes of all parts, which are their first column, in order, and the sums of the other columns."""
     code, *values = join(parts)
-    low = code.min() if len(code) else 0
-    if not len(code) or code.max() - low <= 8 * len(code):  # where codes lie close, nothing needs to be sorted
+    if len(code) and code.max() - (low := code.min()) <= 8 * len(code):  # so close that nothing needs to be sorted
         at, code = code - low, np.flatnonzero(np.bincount(code - low))
         sums, code = [np.bincount(at, value)[code] for value in values], code + low
     else:
@@ -104,17 +101,11 @@ def add_up(parts: Iterable[Columns]) -> Columns:
     return code, *sums
 
 
-@dataclass(frozen=True)
-class Cells:
-    """Where keys are counted: by group and `(order_keys(key) - low) >> shift`.
+class Cells(NamedTuple):
+    """Where keys are counted: by group and `(order_keys(key) - low) >> shift`."""
 
-    Args:
-        low: The least order that is counted, one per group. The cells are divided among the groups.
-        width: How many bits of the orders from there on are counted.
-    """
-
-    low: Array
-    width: int = 64
+    low: Array  # the least order that is counted, one per group; the cells are divided among the groups
+    width: int = 64  # how many bits of the orders from there on are counted
 
     @property
     def bits(self) -> int:
@@ -127,47 +118,44 @@ class Cells:
         return max(self.width - self.bits, 0)
 
     def take(self, rows: Rows) -> Rows:
-        """Return the rows that are counted here."""
+        """Return the rows with r > 0 that are counted here."""
         offset = order_keys(rows.key) - self.low[rows.group]  # what is less becomes the largest
-        return rows.take(np.flatnonzero(offset <= np.uint64(2**self.width - 1)))
+        inside = (rows.key < inf) & (offset <= np.uint64(2**self.width - 1))
+        return rows if inside.all() else rows.take(np.flatnonzero(inside))
 
     def count(self, rows: Rows) -> Columns:
         """Return the cell of each row, by group, a one, and its cost: what `add_up` counts."""
-        if self.width < 64:
-            rows = self.take(rows)
-        order = order_keys(rows.key) if self.width == 64 else order_keys(rows.key) - self.low[rows.group]
-        cell = order >> np.uint64(self.shift)
+        rows = self.take(rows)
+        cell = (order_keys(rows.key) - self.low[rows.group]) >> np.uint64(self.shift)
         return (rows.group << self.bits) | cell.view(np.int64), np.ones(len(cell)), rows.cost
 
-    def narrow(self, counts: Columns, need: Array) -> tuple["Cells", Array, int]:
-        """Find the cell in which each group comes to cost more than its need; a group that never does has none.
+    def within(self, code: Array) -> "Cells":
+        """Return the cells into which these are divided, one of a group; a group without one has none."""
+        group = code >> self.bits
+        low = np.full_like(self.low, 2**64 - 1)  # where all of a group is kept, no key matters
+        low[group] = self.low[group] + ((code - (group << self.bits)).astype(np.uint64) << np.uint64(self.shift))
+        return Cells(low, self.shift)
 
-        Returns:
-            These cells, rows and costs of each group before its cell, and how many rows the cells have together.
-        """
-        code, *sums = counts
-        total = np.pad(np.cumsum(sums, axis=1).astype(np.int64), ((0, 0), (1, 0)))
-        start = np.arange(len(need)) << self.bits
-        first, end = np.searchsorted(code, [start, start + (1 << self.bits)])
-        at = np.minimum(np.searchsorted(total[1, 1:], total[1, first] + need, side="right"), end)
-        before, some = total[:, at] - total[:, first], np.flatnonzero(at < end)
-        at = at[some]
-        low = np.full(len(need), 2**64 - 1, np.uint64)  # where all of a group is kept, no key matters
-        low[some] = self.low[some] + ((code[at] - start[some]).astype(np.uint64) << np.uint64(self.shift))
-        return Cells(low, self.shift), before, int((total[0, at + 1] - total[0, at]).sum())
+
+def _fill(group: Array, cost: Array, need: Array) -> tuple[Array, Array]:
+    """Return the mask of what fits into the need of its group, by which it is sorted, and the first that does not."""
+    spent = np.append(0, np.cumsum(cost))
+    fits = spent[1:] - spent[np.searchsorted(group, group)] <= need[group]
+    over = np.flatnonzero(~fits)
+    return fits, over[np.unique(group[over], return_index=True)[1]]
 
 
 def find_threshold(
-    cells: Cells, counts: Columns, need: Array, scan: Callable[[Callable[[Rows], Any]], Iterable[Any]]
+    cells: Cells, counts: Columns, need: Array, held: Rows, scan: Callable[[Callable[[Rows], Any]], Iterable[Any]]
 ) -> tuple[Array, Array, Array]:
     """Find the first row of each group that is not kept: where the group comes to cost more than its need.
-
-    This takes one more pass, or two or three for many rows.
 
     Args:
         cells: Those of the first pass.
         counts: How many rows with r > 0 it found in each, and what they cost.
         need: What to keep of each group.
+        held: Rows that it found. If they are all of the cells that matter, no other pass is needed; else it takes one,
+            or two or three for many rows.
         scan: Makes a pass: calls a function on all rows, part by part, and yields what it returns.
 
     Returns:
@@ -175,22 +163,25 @@ def find_threshold(
     """
     kept = np.zeros(2, np.int64)
     while True:
-        cells, before, size = cells.narrow(counts, need)
-        need, kept = need - before[1], kept + before.sum(1)
-        if size <= COLLECTED:
+        code, number, cost = counts
+        group = code >> cells.bits
+        fits, over = _fill(group, cost, need)
+        kept += np.array([number[fits].sum(), cost[fits].sum()], np.int64)
+        need = need - np.bincount(group[fits], cost[fits], len(need)).astype(np.int64)
+        cells, size = cells.within(code[over]), number[over].sum()
+        rows = cells.take(held)
+        if len(rows.key) == size or size <= COLLECTED:
             break
         if not cells.width:
             raise InputError(f"more than {COLLECTED:,} rows share one key; make their ids unique")
         counts = gather(scan(cells.count), add_up)
-    rows = Rows(*join(scan(cells.take)))
+    if len(rows.key) < size:
+        rows = Rows(*join(scan(cells.take)))
     rows = rows.take(np.lexsort((rows.id, rows.key, rows.group)))
-    spent = np.append(0, np.cumsum(rows.cost))
-    fits = spent[1:] - spent[np.searchsorted(rows.group, rows.group)] <= need[rows.group]
-    over = np.flatnonzero(~fits)
-    over = over[np.unique(rows.group[over], return_index=True)[1]]
+    fits, over = _fill(rows.group, rows.cost, need)
     first, last = rows.take(over[over > 0]), rows.take(over[over > 0] - 1)
     if np.any((first.key == last.key) & (first.id == last.id) & (first.group == last.group)):
         raise InputError("rows of one id and score are tied for the last place; drop repeated rows, or change n")
-    key, id = np.full(len(need), inf), np.zeros(len(need), np.int64)
-    key[rows.group[over]], id[rows.group[over]] = rows.key[over], rows.id[over]
-    return key, id, kept + np.array([fits.sum(), rows.cost[fits].sum()])
+    end, id = np.full(len(need), inf), np.zeros(len(need), np.int64)
+    end[rows.group[over]], id[rows.group[over]] = rows.key[over], rows.id[over]
+    return end, id, kept + np.array([fits.sum(), rows.cost[fits].sum()])

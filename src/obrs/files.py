@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from importlib.metadata import version
 from math import inf
 from pathlib import Path
@@ -23,7 +22,7 @@ import numpy as np
 
 from ._checks import check_budget, check_count, check_ratios, check_seed
 from ._files import check_not_input, check_out, replacing
-from ._keys import COLLECTED, MOST_GROUPS, Cells, Rows, add_up, find_threshold, gather, smallest
+from ._keys import MOST_GROUPS, Cells, Rows, add_up, find_threshold, gather, smallest
 from ._progress import bar
 from .critics import check_scores, to_log_ratio
 from .draws import priority_key, scramble
@@ -44,6 +43,7 @@ KINDS = ("log_ratio", "logit", "probability", "reward", "weight")
 MANIFEST = ".manifest.json"
 """What is added to the name of a folder for the file beside it; inside, Polars would take it for a file of rows."""
 SAMPLED = 1 << 17  # rows of a sample
+HELD = 1 << 19  # rows of the smallest keys that the first pass holds, so that for fewer no second one is needed
 _ADDED = ("inclusion_probability", "log_weight", "sign")  # to a kept row, the last one for weights of either sign
 _WIDTH = 1 / 256  # of a cell in which log-ratios are counted, in nats
 
@@ -66,6 +66,11 @@ class Reading:
     def added(self) -> tuple[str, ...]:
         """The columns that are added to what is kept."""
         return _ADDED[: self.weights * (3 if self.kind == "weight" else 2)]
+
+    @property
+    def names(self) -> list[str]:
+        """The columns to read."""
+        return [name for name in (self.column, self.id, self.cost, self.group) if name is not None]
 
     @classmethod
     def find(
@@ -98,31 +103,21 @@ class Reading:
                 raise InputError(f"{source.path} has a column {name!r} already, of an earlier selection? rename it")
         return reading
 
-    @property
-    def names(self) -> list[str]:
-        """The columns to read."""
-        return [name for name in (self.column, self.id, self.cost, self.group) if name is not None]
-
-    def log_ratio(self, batch: Batch, scores: Array) -> Array:
-        """Return the log-ratios of scores of a batch."""
+    def scores(self, batch: Batch) -> tuple[Array, Array]:
+        """Return scores, NaN where there is none, and their log-ratios, which are -inf there."""
+        score = batch.numbers(self.column, skip_bad=self.skip_bad)
+        log_ratio, good = np.full(len(score), -inf), ~np.isnan(score)
         try:
-            log_ratio = np.asarray(to_log_ratio(scores, self.kind, beta=self.beta))
+            log_ratio[good] = to_log_ratio(score[good], self.kind, beta=self.beta)
             check_ratios(log_ratio)
         except ObrsError as error:
             raise error.prefixed(f"{batch.source.path}, column {self.column!r}") from error
-        return log_ratio
+        return score, log_ratio
 
     def rows(self, batch: Batch, labels: Mapping[str, int]) -> Rows:
         """Return what decides about the rows of a batch, with these numbers of the groups."""
-        score = batch.numbers(self.column, skip_bad=self.skip_bad)
-        good, id = ~np.isnan(score), batch.ids(self.id)
-        cost = good.astype(np.int64)
-        if good.all():
-            log_ratio = self.log_ratio(batch, score)
-        else:
-            log_ratio = np.full(len(batch), -inf)
-            log_ratio[good] = self.log_ratio(batch, score[good])
-        group = np.zeros(len(batch), np.int64)
+        score, log_ratio = self.scores(batch)
+        id, cost, group = batch.ids(self.id), (~np.isnan(score)).astype(np.int64), np.zeros(len(batch), np.int64)
         if self.group is not None:
             codes, names = batch.labels(self.group)
             if not labels.keys() >= {*names}:
@@ -142,42 +137,32 @@ class Survey(NamedTuple):
 
     counts: Any  # what was counted of rows with r > 0
     totals: Any  # what the rows of each group cost
+    facts: Any  # how many rows have a score, how many have none, and a checksum of the scores
     sample: Any  # hashes of ids, one to one, and scores of the rows whose hashes are the smallest
-    rows: int  # with a score
-    bad: int  # without
-    checksum: int  # of the scores
-    near: Any  # the n + 1 rows of the smallest keys, or all with r > 0 if they are few; None if these are too many
+    held: Rows  # the rows of the smallest keys
 
     @classmethod
-    def join(cls, parts: list["Survey"], n: int | None = None) -> "Survey":
+    def join(cls, parts: Sequence["Survey"]) -> "Survey":
         """Return the survey of the rows of all parts."""
-        counts, totals, samples, rows, bad, checksums, near = zip(*parts, strict=True)
-        sample = smallest(samples, SAMPLED)
-        most, held = COLLECTED if n is None or n > COLLECTED // 4 else n + 1, None
-        if None not in near:
-            held = Rows(*smallest(near, most))
-            held = None if most == COLLECTED <= len(held.key) else held
-        return cls(add_up(counts), add_up(totals), sample, sum(rows), sum(bad), sum(checksums), held)
+        counts, totals, facts, samples, held = zip(*parts, strict=True)
+        return cls(add_up(counts), sum(totals), sum(facts), smallest(samples, SAMPLED), Rows(*smallest(held, HELD)))
 
 
-def survey(
-    scan: Scan, where: str, reading: Reading, count: Callable[[Rows], Any], labels: Any = None, n: int | None = None
-) -> Survey:
+def survey(scan: Scan, where: str, reading: Reading, count: Callable[[Rows], Any], labels: Mapping[str, int]) -> Survey:
     """Make a first pass. Scores that are all alike are an error, and scores that are hardly of their kind a warning."""
 
     def look(batch: Batch) -> Survey:
         rows = reading.rows(batch, labels)
-        good, checksum = ~np.isnan(rows.score), crc32(np.ascontiguousarray(rows.score).data)
-        totals, size = add_up([(rows.group, rows.cost)]), int(good.sum())
-        sample = scramble(rows.id)[good], rows.score[good]
-        if np.any(rows.key == inf):
-            rows = rows.take(np.flatnonzero(rows.key < inf))
-        found = Survey(count(rows), totals, sample, size, len(good) - size, checksum, rows)
-        return found if batch.source.table is None else Survey.join([found._replace(near=None)])  # Ray sends it
+        good = ~np.isnan(rows.score)
+        facts = np.array([good.sum(), (~good).sum(), crc32(np.ascontiguousarray(rows.score).data)])
+        totals, sample = np.bincount(rows.group, rows.cost, len(labels)), (scramble(rows.id)[good], rows.score[good])
+        if batch.source.table is None:
+            return Survey(count(rows), totals, facts, sample, rows)
+        return Survey.join([Survey(count(rows), totals, facts, sample, rows.take(slice(0)))])  # Ray sends it
 
-    found: Survey | None = gather(scan(reading.names, look), partial(Survey.join, n=n))
+    found: Survey | None = gather(scan(reading.names, look), Survey.join)
     where = f"{where}, column {reading.column!r}"
-    if found is None or not found.rows:
+    if found is None or not found.facts[0]:
         raise InputError(f"{where}: no row has a score")
     try:
         doubt = check_scores(found.sample[1], reading.kind)
@@ -266,26 +251,15 @@ def decide(
         labels = {label: number for number, label in enumerate(sorted(known, key=order))}
     if len(labels) > MOST_GROUPS:
         raise InputError(f"at most {MOST_GROUPS:,} groups can be told apart, got {len(labels):,}")
-    cells, few = Cells(np.zeros(len(labels), np.uint64)), n if group is None and reading.cost is None else None
-    seen = survey(scan, where, reading, cells.count, labels, few)
-    ids, times = np.unique(seen.sample[0], return_counts=True)
-    if (id := reading.id) is not None and np.any(times > 1) and not repeats:
-        share, same = 100 * (1 - len(ids) / times.sum()), ids[np.argmax(times)]
-        texts = scan(
-            [id], lambda batch: batch.columns[id].filter(to_arrow(scramble(batch.ids(id)) == same)).to_pylist()
-        )
-        why = f"about {share:.2g} % of the rows have the id of another, as {next(filter(None, texts))[0]}"
-        raise InputError(f"{why}; make ids unique, or give", give={"repeats": True})
-
-    def again(function: Callable[[Rows], Any]) -> Iterable[Any]:
-        if seen.near is not None:
-            return [function(seen.near)]
-        return scan(reading.names, lambda batch: function(reading.rows(batch, labels)))
-
-    costs = (seen.counts[0] >> cells.bits, seen.counts[2]), seen.totals
-    possible, total = (np.bincount(code, cost, len(labels)).astype(np.int64) for code, cost in costs)
-    need = divide([*labels], possible, total, **sizes)
-    ends, last, (kept, units) = find_threshold(cells, seen.counts, need, again)
+    cells = Cells(np.zeros(len(labels), np.uint64))
+    seen = survey(scan, where, reading, cells.count, labels)
+    if reading.id is not None and not repeats:
+        _check_unique(scan, reading.id, seen.sample[0])
+    code, _, cost = seen.counts
+    possible = np.bincount(code >> cells.bits, cost, len(labels)).astype(np.int64)
+    need = divide([*labels], possible, seen.totals.astype(np.int64), **sizes)
+    again = lambda function: scan(reading.names, lambda batch: function(reading.rows(batch, labels)))  # noqa: E731
+    ends, last, (kept, units) = find_threshold(cells, seen.counts, need, seen.held, again)
     if not kept:
         raise InputError(f"nothing is kept: the first row costs more than {need.sum()} units; ask for more")
 
@@ -293,25 +267,29 @@ def decide(
         rows = reading.rows(batch, labels)
         mask = rows.before(ends, last)
         table = batch.rows.filter(to_arrow(mask))
-        if not reading.added:
-            return table
-        log_ratio, end = rows.log_ratio[mask], ends[rows.group[mask]]
-        weights = np.exp(np.minimum(log_ratio + end, 0.0)), np.maximum(log_ratio, -end), np.sign(rows.score[mask])
-        for name, values in zip(reading.added, weights, strict=False):
-            table = table.append_column(name, to_arrow(values))
+        if reading.added:
+            log_ratio, end = rows.log_ratio[mask], ends[rows.group[mask]]
+            weights = np.exp(np.minimum(log_ratio + end, 0.0)), np.maximum(log_ratio, -end), np.sign(rows.score[mask])
+            for name, values in zip(reading.added, weights, strict=False):
+                table = table.append_column(name, to_arrow(values))
         return table
 
-    facts = {"rows": seen.rows, "bad": seen.bad, "kept": kept, "units": reading.cost and units}
-    cut = zip(labels, [None if key == inf else key for key in ends.tolist()], last.tolist(), strict=True)
-    facts |= {"cut": {label: [key, id] for label, key, id in cut}}
-    manifest: dict[str, Any] = {
-        "version": version("obrs"),
-        "checksum": seen.checksum,
-        **vars(reading),
-        **sizes,
-        **facts,
-    }
+    keys = [None if key == inf else key for key in ends.tolist()]
+    manifest = {"version": version("obrs"), **vars(reading), **sizes}
+    manifest |= dict(zip(("rows", "bad", "checksum"), seen.facts, strict=True))
+    manifest |= {"kept": kept, "units": reading.cost and units, "cut": dict(zip(labels, zip(keys, last), strict=True))}
     return dict(json.loads(json.dumps(manifest, default=np.generic.item))), keep
+
+
+def _check_unique(scan: Scan, id: str, hashes: Array) -> None:
+    """Raise if hashes of the ids of a sample are repeated, with one of these ids."""
+    _, first, times = np.unique(hashes, return_index=True, return_counts=True)
+    if len(first) < len(hashes):
+        same = hashes[first[np.argmax(times)]]
+        texts = scan([id], lambda batch: batch.columns[id].filter(to_arrow(scramble(batch.ids(id)) == same)))
+        example, share = next(filter(len, texts))[0], 100 * (1 - len(first) / len(hashes))
+        why = f"about {share:.2g} % of the rows have the id of another, as {example}; make ids unique, or give"
+        raise InputError(why, give={"repeats": True})
 
 
 @dataclass(frozen=True)
@@ -394,11 +372,11 @@ def select(
     """
     sources, reading, scan = _open(where, **options)
     target = Path("unnamed" if out is None else out)
-    if not target.name:
-        raise InputError(f"rows go to a file or a folder that has a name, got {str(out)!r}")
-    work, note = target.with_name(f".{target.name}.obrs"), Path(f"{target}{MANIFEST}")
     is_file = len(sources) == 1 and target.suffix and not target.is_dir() and not str(out).endswith("/")
+    note = Path(f"{target}{MANIFEST}")
     if out is not None:
+        if not target.name:
+            raise InputError(f"rows go to a file or a folder that has a name, got {str(out)!r}")
         given = [where] if isinstance(where, str | os.PathLike) else where
         check_not_input(target, *given, *(source.path for source in sources))
         check_out(target if is_file else note)
@@ -412,8 +390,6 @@ def select(
     sizes = {"n": n, "budget": budget, "shares": shares, "at_most": at_most}
     chosen, keep = decide(scan, sources[0].path, reading, repeats=repeats, **sizes)
     manifest = {"inputs": inputs, "header": sources[0].header, **chosen}
-    if out is None:
-        return Selected(None, manifest)
 
     def write(source: Source, path: Path) -> None:
         def tables() -> Iterator[Any]:
@@ -423,17 +399,23 @@ def select(
 
         source.write(path, tables(), reading.added)
 
+    if out is None:
+        return Selected(None, manifest)
     if is_file:
         write(sources[0], target)
         return Selected(target, manifest)
-    if _has_files(target):
-        _check_same(target, note, manifest)
-        for name in [name for name in inputs if not (target / name).exists()]:
-            raise InputError(f"{target} had a file {name}, which is gone; choose another output, or delete it first")
-        return Selected(target, manifest, new=False)
-    with _hold(work), bar("writing", len(sources), options.get("progress")) as tell:
-        if _has_files(work):
-            _check_same(work, note, manifest)
+    with (
+        _hold(target.with_name(f".{target.name}.obrs")) as work,
+        bar("writing", len(sources), options.get("progress")) as tell,
+    ):
+        for folder in filter(_has_files, (target, work)):
+            _check_same(folder, note, manifest)
+        if _has_files(target):
+            for name in [name for name in inputs if not (target / name).exists()]:
+                raise InputError(
+                    f"{target} had a file {name}, which is gone; choose another output, or delete it first"
+                )
+            return Selected(target, manifest, new=False)
         with replacing(note) as file:
             file.write((json.dumps(manifest, indent=2) + "\n").encode())
         for number, source in enumerate(sources):
@@ -455,7 +437,7 @@ def _has_files(folder: Path) -> bool:
 
 
 @contextmanager
-def _hold(work: Path) -> Iterator[None]:
+def _hold(work: Path) -> Iterator[Path]:
     """Hold the hidden folder in which files are written until all of them are whole."""
     work.mkdir(exist_ok=True)
     handle, ours = os.open(work, os.O_RDONLY), False
@@ -467,7 +449,7 @@ def _hold(work: Path) -> Iterator[None]:
         ours = True
         for half in work.rglob(".obrs-*.tmp"):  # what a run was writing when it was killed
             half.unlink()
-        yield
+        yield work
     except BlockingIOError as error:
         raise InputError(f"another run is writing {work} at the moment") from error
     except (OSError, KeyboardInterrupt) as error:
@@ -493,16 +475,17 @@ def read_manifest(where: str | os.PathLike[str]) -> dict[str, Any]:
     return manifest
 
 
-def _check_same(folder: Path, where: Path, manifest: Mapping[str, Any]) -> None:
+def _check_same(folder: Path, note: Path, manifest: Mapping[str, Any]) -> None:
     """Raise if a folder has rows that were chosen otherwise, or of other files, by the manifest that is there."""
-    before = read_manifest(where)
-    old, new = before.get("inputs") or {}, manifest["inputs"]
-    files = [name for name in {**old, **new} if old.get(name) != new.get(name)]
-    what = [f"{name} {'is new' if name not in old else 'has changed' if name in new else 'is gone'}" for name in files]
-    for key in [key for key in manifest if key not in ("version", "inputs") and before.get(key) != manifest[key]]:
-        what.append(f"{key} was {before.get(key)!r:.60} and is {manifest[key]!r:.60} now")
-    if what:
-        raise InputError(f"{folder} has rows of another run: {what[0]}; choose another output, or delete it first")
+    before = read_manifest(note)
+    old, new = (
+        {**(facts.get("inputs") or {}), **facts, "inputs": None, "version": None} for facts in (before, manifest)
+    )
+    for name in [name for name in {**old, **new} if old.get(name) != new.get(name)]:
+        what = (
+            f"was {old.get(name)!r:.60} and is {new.get(name)!r:.60} now" if name in manifest else "is not what it was"
+        )
+        raise InputError(f"{folder} has rows of another run: {name} {what}; choose another output, or delete it first")
 
 
 def read(where: Paths, **options: Any) -> Array:
@@ -518,9 +501,8 @@ def read(where: Paths, **options: Any) -> Array:
         array([ 0.5, -1.5])
     """
     sources, reading, _ = _open(where, **options)
-    batch = read_columns(sources, [reading.column])
-    scores = batch.numbers(reading.column, skip_bad=reading.skip_bad)
-    return reading.log_ratio(batch, scores[~np.isnan(scores)])
+    score, log_ratio = reading.scores(read_columns(sources, [reading.column]))
+    return log_ratio[~np.isnan(score)]
 
 
 class Profiles(NamedTuple):
@@ -545,18 +527,18 @@ class Profiles(NamedTuple):
         def count(rows: Rows) -> Any:
             if reading.kind == "weight" and np.any(rows.score < 0):
                 raise InputError(why)
-            cell = np.floor(rows.log_ratio / _WIDTH)
-            return cell.astype(np.int64), np.ones_like(cell), np.exp(rows.log_ratio - cell * _WIDTH)
+            log_ratio = rows.log_ratio[rows.log_ratio > -inf]
+            cell = np.floor(log_ratio / _WIDTH)
+            return cell.astype(np.int64), np.ones_like(cell), np.exp(log_ratio - cell * _WIDTH)
 
-        seen = survey(scan, where, reading, count, n=0)
-        cell, number, ratio = seen.counts
+        (cell, number, ratio), _, (size, bad, _), sample, _ = survey(scan, where, reading, count, {"": 0})
         if not len(cell):
             raise InputError(f"{where}, column {reading.column!r}: no row has r > 0")
-        whole = sample = Profile(to_log_ratio(seen.sample[1], reading.kind, beta=reading.beta))
-        if sample.size < seen.rows:
+        whole = part = Profile(to_log_ratio(sample[1], reading.kind, beta=reading.beta))
+        if part.size < size:
             log_ratio = np.append(cell * _WIDTH + np.log(ratio / number), -inf)
-            whole = Profile(log_ratio, np.append(number, seen.rows - number.sum()))
-        return cls(reading, seen.rows, seen.bad, whole, sample)
+            whole = Profile(log_ratio, np.append(number, size - number.sum()))
+        return cls(reading, int(size), int(bad), whole, part)
 
     def plan(self, budgets: Iterable[float], *, n: int | None = None, recall: float = 0.9) -> Plan:
         """Return what each budget buys: numbers of all rows, with the intervals of the sample."""

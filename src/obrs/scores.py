@@ -307,7 +307,9 @@ class TextSource(Source):
             ends = self._row_ends(text)
             rest = text[ends[-1] :] if len(ends) else text
             if len(rest) > _LONGEST:
-                raise InputError(f"{self.path} has a row that does not end within 8 MB; is a quotation mark not closed?")
+                raise InputError(
+                    f"{self.path} has a row that does not end within 8 MB; is a quotation mark not closed?"
+                )
             starts = np.concatenate([[0], ends]).astype(np.int32)
             lines = pa.StringArray.from_buffers(len(ends), pa.py_buffer(starts), pa.py_buffer(text))
             length, first = np.diff(starts), np.frombuffer(text, np.uint8)[starts[:-1]]

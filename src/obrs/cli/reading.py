@@ -76,7 +76,7 @@ class Scores:
         """
         reading = self.reading
         batch = read_columns(self.sources, [*dict.fromkeys([*reading.names, *filter(None, more)])])
-        score = batch.numbers(reading.column, skip_bad=reading.skip_bad)
+        score, log_ratio = reading.scores(batch)
         good = ~np.isnan(score)
         where = f"{self.sources[0].path}, column {reading.column!r}"
         with name_in_errors(where):
@@ -84,7 +84,7 @@ class Scores:
         if doubt:
             complain(f"warning: {where} read as {reading.kind}: {doubt}")
         report_bad(int(np.sum(~good)), len(good))
-        return Rows(batch, good, score[good], reading.log_ratio(batch, score[good]), doubt)
+        return Rows(batch, good, score[good], log_ratio[good], doubt)
 
 
 def open_scores(
