@@ -78,7 +78,7 @@ def test_the_rows_are_those_of_select_in_every_format(tmp_path, kind):
 
 def test_the_rows_do_not_depend_on_files_order_batches_or_passes(tmp_path, monkeypatch):
     monkeypatch.setattr(scores, "_ROWS", 777)
-    monkeypatch.setattr(files, "COLLECTED", 400)  # so that files are read in every pass, if n is more than 100
+    monkeypatch.setattr(files, "HELD", 400)  # so that files are read in every pass, if n is more
     monkeypatch.setattr(_keys, "COLLECTED", 10)  # so that keys are counted twice
     monkeypatch.setattr(_keys, "_WAITING", 3)
     for parts, order in ((7, np.random.default_rng(5).permutation(N)), (3, np.argsort(LOG_RATIO)), (1, None)):
@@ -112,7 +112,7 @@ def test_without_ids_the_name_of_a_file_and_the_row_decide(pool, tmp_path, monke
 )
 def test_groups_have_thresholds_of_their_own(pool, tmp_path, monkeypatch, asked, expected):
     for held in (1 << 20, 1500):
-        monkeypatch.setattr(files, "COLLECTED", held)
+        monkeypatch.setattr(files, "HELD", held)
         done = files.select(pool, **asked, id="id", group="source", out=tmp_path / f"kept {held}")
         np.testing.assert_array_equal(kept_ids(done.out), chosen(expected, groups=GROUP))
     key = priority_key(LOG_RATIO, IDS)
@@ -335,7 +335,7 @@ def test_a_finished_run_is_not_done_again_and_another_is_refused(pool, tmp_path)
     with pytest.raises(InputError, match="kept has rows of another run: n was 5000 and is 5 now"):
         files.select(pool, 5, id="id", out=tmp_path / "kept")
     os.rename(pool / "part-3.parquet", tmp_path / "part-3.parquet")
-    with pytest.raises(InputError, match=r"kept has rows of another run: part-3\.parquet is gone; choose"):
+    with pytest.raises(InputError, match=r"kept has rows of another run: part-3\.parquet is not what it was; choose"):
         files.select(pool, 5000, id="id", out=tmp_path / "kept")
     os.rename(tmp_path / "part-3.parquet", pool / "part-3.parquet")
     os.unlink(tmp_path / "kept" / "part-1.parquet")
@@ -357,7 +357,7 @@ def test_scores_that_were_changed_in_place_are_noticed(tmp_path, keep_time):
     if keep_time:
         os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
     before = snapshot(tmp_path / "kept")
-    what = r"checksum was \d+ and is \d+ now" if keep_time else r"part-1\.csv has changed"
+    what = r"checksum was \d+ and is \d+ now" if keep_time else r"part-1\.csv is not what it was"
     with pytest.raises(InputError, match=f"another run: {what}; choose another output"):
         files.select(pool, 5000, id="id", out=tmp_path / "kept")
     assert snapshot(tmp_path / "kept") == before
@@ -407,7 +407,7 @@ def test_a_quotation_mark_that_is_never_closed_is_an_error_and_one_inside_a_cell
         path.write_text(f"id,log_ratio,text\n1,0.5,{cell}\n{rows}")
         if told:
             for verb in (files.read, files.plan):
-                with pytest.raises(InputError, match=r"a\.csv: a quotation mark is never closed"):
+                with pytest.raises(InputError, match=r"a\.csv: .* a quotation mark is never closed"):
                     verb(path)
         else:
             assert len(files.read(path)) == 3

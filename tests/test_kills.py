@@ -125,14 +125,14 @@ def test_a_file_that_changes_after_the_passes_is_named_and_nothing_is_lost(pool,
         select(pool, tmp_path / "kept")
     assert not (tmp_path / "kept").exists()
     monkeypatch.undo()
-    with pytest.raises(InputError, match=r"another run: 2\.parquet has changed; .* delete"):
+    with pytest.raises(InputError, match=r"another run: 2\.parquet is not what it was; .* delete"):
         select(pool, tmp_path / "kept")
     shutil.rmtree(tmp_path / ".kept.obrs")
     assert len(select(pool, tmp_path / "kept")) == ROWS // 2
 
 
 def test_a_group_that_comes_between_two_passes_is_named(pool, tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "COLLECTED", 100)
+    monkeypatch.setattr(files, "HELD", 100)
     divide = files.divide
 
     def change(*rest, **sizes):

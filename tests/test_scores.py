@@ -178,7 +178,7 @@ MISTAKES = {
     "list.json": ("[]", "unknown extension '.json'"),
     "empty.csv": ("", "is empty"),
     "twice.csv": ("id,log_ratio,id\n1,2,3\n", "two columns named 'id'"),
-    "long.csv": ("id,log_ratio\n1," + "2" * 30_000_000 + "\n", "has a row that does not end within 8 MB"),
+    "long.csv": ("id,log_ratio\n1," + "2" * 30_000_000 + "\n", "a row is longer than 8 MB"),
     "comma.jsonl": ('{"id": 1, "log_ratio": 1}\n{"id": 2, "log_ratio": 1,}\n', "cannot be read: Expecting"),
     "two.jsonl": ('{"id": 1, "log_ratio": 1}\n{"id": 2, "log_ratio": 1} {"id": 2}\n', "cannot be read: Extra data"),
     "list.jsonl": ('{"id": 1, "log_ratio": 1}\n[1]\n', "cannot be read"),

@@ -123,7 +123,7 @@ class Cells(NamedTuple):
         inside = (rows.key < inf) & (offset <= np.uint64(2**self.width - 1))
         return rows if inside.all() else rows.take(np.flatnonzero(inside))
 
-    def count(self, rows: Rows) -> Columns:
+    def locate(self, rows: Rows) -> Columns:
         """Return the cell of each row, by group, a one, and its cost: what `add_up` counts."""
         rows = self.take(rows)
         cell = (order_keys(rows.key) - self.low[rows.group]) >> np.uint64(self.shift)
@@ -174,7 +174,7 @@ def find_threshold(
             break
         if not cells.width:
             raise InputError(f"more than {COLLECTED:,} rows share one key; make their ids unique")
-        counts = gather(scan(cells.count), add_up)
+        counts = gather(scan(cells.locate), add_up)
     if len(rows.key) < size:
         rows = Rows(*join(scan(cells.take)))
     rows = rows.take(np.lexsort((rows.id, rows.key, rows.group)))

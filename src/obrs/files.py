@@ -132,45 +132,41 @@ class Reading:
         return Rows(priority_key(log_ratio, id, seed=self.seed), id, group, cost, score, log_ratio)
 
 
-class Survey(NamedTuple):
-    """What a first pass finds; surveys of parts add up."""
+def survey(
+    scan: Scan, where: str, reading: Reading, count: Callable[[Rows], Any], labels: Mapping[str, int]
+) -> tuple[Any, Array, Array, Any, Rows]:
+    """Make a first pass. Scores that are all alike are an error, and scores that are hardly of their kind a warning.
 
-    counts: Any  # what was counted of rows with r > 0
-    totals: Any  # what the rows of each group cost
-    facts: Any  # how many rows have a score, how many have none, and a checksum of the scores
-    sample: Any  # hashes of ids, one to one, and scores of the rows whose hashes are the smallest
-    held: Rows  # the rows of the smallest keys
+    Returns:
+        What was counted of the rows; what those of each group cost; how many have a score, how many have none, and a
+        checksum of the scores; hashes of ids, one to one, and scores of the rows whose hashes are the smallest; and the
+        rows of the smallest keys.
+    """
 
-    @classmethod
-    def join(cls, parts: Sequence["Survey"]) -> "Survey":
-        """Return the survey of the rows of all parts."""
-        counts, totals, facts, samples, held = zip(*parts, strict=True)
-        return cls(add_up(counts), sum(totals), sum(facts), smallest(samples, SAMPLED), Rows(*smallest(held, HELD)))
-
-
-def survey(scan: Scan, where: str, reading: Reading, count: Callable[[Rows], Any], labels: Mapping[str, int]) -> Survey:
-    """Make a first pass. Scores that are all alike are an error, and scores that are hardly of their kind a warning."""
-
-    def look(batch: Batch) -> Survey:
+    def look(batch: Batch) -> Any:
         rows = reading.rows(batch, labels)
         good = ~np.isnan(rows.score)
         facts = np.array([good.sum(), (~good).sum(), crc32(np.ascontiguousarray(rows.score).data)])
         totals, sample = np.bincount(rows.group, rows.cost, len(labels)), (scramble(rows.id)[good], rows.score[good])
         if batch.source.table is None:
-            return Survey(count(rows), totals, facts, sample, rows)
-        return Survey.join([Survey(count(rows), totals, facts, sample, rows.take(slice(0)))])  # Ray sends it
+            return count(rows), totals, facts, sample, rows
+        return join([(count(rows), totals, facts, sample, rows.take(slice(0)))])  # which Ray sends
 
-    found: Survey | None = gather(scan(reading.names, look), Survey.join)
+    def join(parts: Sequence[Any]) -> Any:
+        counts, totals, facts, samples, rows = zip(*parts, strict=True)
+        return add_up(counts), sum(totals), sum(facts), smallest(samples, SAMPLED), Rows(*smallest(rows, HELD))
+
+    found = gather(scan(reading.names, look), join)
     where = f"{where}, column {reading.column!r}"
-    if found is None or not found.facts[0]:
+    if found is None or not found[2][0]:
         raise InputError(f"{where}: no row has a score")
     try:
-        doubt = check_scores(found.sample[1], reading.kind)
+        doubt = check_scores(found[3][1], reading.kind)
     except InputError as error:
         raise error.prefixed(where) from error
     if doubt:
         warnings.warn(f"{where} read as {reading.kind}: {doubt}", stacklevel=4)
-    return found
+    return found[0], found[1].astype(np.int64), *found[2:]
 
 
 def scan_files(sources: Sequence[Source], progress: bool | None = None) -> Scan:
@@ -252,14 +248,13 @@ def decide(
     if len(labels) > MOST_GROUPS:
         raise InputError(f"at most {MOST_GROUPS:,} groups can be told apart, got {len(labels):,}")
     cells = Cells(np.zeros(len(labels), np.uint64))
-    seen = survey(scan, where, reading, cells.count, labels)
+    counts, totals, (rows, bad, checksum), (hashes, _), held = survey(scan, where, reading, cells.locate, labels)
     if reading.id is not None and not repeats:
-        _check_unique(scan, reading.id, seen.sample[0])
-    code, _, cost = seen.counts
-    possible = np.bincount(code >> cells.bits, cost, len(labels)).astype(np.int64)
-    need = divide([*labels], possible, seen.totals.astype(np.int64), **sizes)
+        _check_unique(scan, reading.id, hashes)
+    possible = np.bincount(counts[0] >> cells.bits, counts[2], len(labels)).astype(np.int64)
+    need = divide([*labels], possible, totals, **sizes)
     again = lambda function: scan(reading.names, lambda batch: function(reading.rows(batch, labels)))  # noqa: E731
-    ends, last, (kept, units) = find_threshold(cells, seen.counts, need, seen.held, again)
+    ends, last, (kept, units) = find_threshold(cells, counts, need, held, again)
     if not kept:
         raise InputError(f"nothing is kept: the first row costs more than {need.sum()} units; ask for more")
 
@@ -274,10 +269,9 @@ def decide(
                 table = table.append_column(name, to_arrow(values))
         return table
 
-    keys = [None if key == inf else key for key in ends.tolist()]
-    manifest = {"version": version("obrs"), **vars(reading), **sizes}
-    manifest |= dict(zip(("rows", "bad", "checksum"), seen.facts, strict=True))
-    manifest |= {"kept": kept, "units": reading.cost and units, "cut": dict(zip(labels, zip(keys, last), strict=True))}
+    manifest = {"version": version("obrs"), "checksum": checksum, **vars(reading), **sizes}
+    manifest |= {"rows": rows, "bad": bad, "kept": kept, "units": reading.cost and units}
+    manifest["cut"] = {label: [None if ends[i] == inf else ends[i], last[i]] for label, i in labels.items()}
     return dict(json.loads(json.dumps(manifest, default=np.generic.item))), keep
 
 

@@ -233,7 +233,7 @@ class Source:
             yield self._table, self._table
 
     def _write(self, file: Any, tables: Iterable[Any], added: Sequence[str], codec: str | None) -> None:
-        raise InputError(f"{self.path}: rows of arrays are not written")
+        raise NotImplementedError
 
 
 class ParquetSource(Source):
@@ -280,7 +280,7 @@ class TextSource(Source):
             raise InputError(f"{self.path} is empty")
         if self.format == "jsonl":
             return list(dict(json.loads(first[0].as_py())))
-        names = list(self._parse_csv(first[:1], [], autogenerate_column_names=not self.header).column_names)
+        names = list(self._parse(first[:1], [], autogenerate_column_names=not self.header).column_names)
         if not self.header:
             return [str(number) for number in range(len(names))]
         for name in [name.strip() for name in names if re.match(_NUMBER, name.strip())]:
@@ -292,8 +292,12 @@ class TextSource(Source):
         header = self.header
         for lines in self._pieces():
             lines, header = lines[header:], False
-            if len(lines):
-                yield self._parse(lines, names), pa.table({"line": lines})
+            if not len(lines):
+                continue
+            part = self._parse(lines, names, column_names=self.columns)
+            if len(part) != len(lines):
+                raise InputError(f"{self.path} cannot be read: {len(part)} rows in {len(lines)} lines")
+            yield part, pa.table({"line": lines})
 
     def _pieces(self) -> Iterator[Any]:
         """Yield the rows, some at a time, as texts with the ends of their lines; rows that are empty are left out."""
@@ -304,22 +308,19 @@ class TextSource(Source):
         rest = rest.removeprefix(b"\xef\xbb\xbf")
         for chunk in chain(iter(lambda: stream.read(_CHUNK), b""), [b"\n"]):  # which the last row may not have
             text = rest + chunk
-            ends = self._row_ends(text)
-            rest = text[ends[-1] :] if len(ends) else text
-            if len(rest) > _LONGEST:
-                raise InputError(
-                    f"{self.path} has a row that does not end within 8 MB; is a quotation mark not closed?"
-                )
-            starts = np.concatenate([[0], ends]).astype(np.int32)
-            lines = pa.StringArray.from_buffers(len(ends), pa.py_buffer(starts), pa.py_buffer(text))
+            starts = np.append(0, self._row_ends(text)).astype(np.int32)
+            rest = text[starts[-1] :]
+            lines = pa.StringArray.from_buffers(len(starts) - 1, pa.py_buffer(starts), pa.py_buffer(text))
             length, first = np.diff(starts), np.frombuffer(text, np.uint8)[starts[:-1]]
             empty = (length == 1) | ((length == 2) & (first == ord("\r")))
             lines = lines.filter(to_arrow(~empty)) if empty.any() else lines
             if len(lines):
                 yield lines
+            if len(rest) > _LONGEST:
+                break
         if rest:
-            what = "a quotation mark is never closed; put the cell that has it in quotes, and double it"
-            raise InputError(f"{self.path}: {what}")
+            what = "is longer than 8 MB, or a quotation mark is never closed; put the cell that has it in quotes"
+            raise InputError(f"{self.path}: a row {what}, and double it")
 
     def _row_ends(self, text: bytes) -> Array:
         """Return where rows end: after every end of a line that no quotation marks enclose."""
@@ -337,15 +338,10 @@ class TextSource(Source):
             ends = ends[np.searchsorted(marks, ends) % 2 == 0]
         return ends + 1
 
-    def _parse(self, lines: Any, names: list[str]) -> Any:
+    def _parse(self, lines: Any, names: list[str], **options: Any) -> Any:
+        """Return these columns; those of a csv as text, as pyarrow would turn 007 into 7 and NA into nothing."""
         if self.format == "jsonl":
             return _parse_json(lines, names)
-        table = self._parse_csv(lines, names, column_names=self.columns)
-        if len(table) != len(lines):
-            raise InputError(f"{self.path}: rows and lines do not match")
-        return table
-
-    def _parse_csv(self, lines: Any, names: list[str], **options: Any) -> Any:
         data = _bytes(lines)[0]
         return arrow_csv.read_csv(
             data,
@@ -359,23 +355,21 @@ class TextSource(Source):
             cells = [next(self._pieces())[:1], *(pa.array([name]) for name in added)]
             tables = chain([pa.table(cells, ["line", *added])], tables)
         for table in tables:
-            data = _bytes(self._append_cells(table))[0]
+            data = _bytes(self._lines(table))[0]
             file.write(pa.Codec(codec).compress(data) if codec else data)
 
-    def _append_cells(self, table: Any) -> Any:
+    def _lines(self, table: Any) -> Any:
         """Return the rows of a table, with the cells of its other columns at their ends."""
         lines, *added = (column.combine_chunks() for column in table.columns)
         if not added:
             return lines
-        lines = pc.ascii_rtrim(lines, "\r\n")
-        before, end = [self.delimiter] * len(added), "\n"
-        if self.format == "jsonl":
-            lines = pc.binary_replace_slice(pc.ascii_rtrim(lines, " \t"), -1, _LONGEST, "")
-            before, end = [f', "{name}": ' for name in table.column_names[1:]], "}\n"
-        more = (part for pair in zip(before, added, strict=True) for part in pair)
-        return pc.binary_join_element_wise(
-            lines, *(part if isinstance(part, str) else part.cast(pa.string()) for part in more), end, ""
-        )
+        is_json = self.format == "jsonl"
+        lines = pc.ascii_rtrim(lines, " \t\r\n" if is_json else "\r\n")
+        lines = pc.binary_replace_slice(lines, -1, _LONGEST, "") if is_json else lines
+        for name, cells in zip(table.column_names[1:], added, strict=True):
+            before = f', "{name}": ' if is_json else self.delimiter
+            lines = pc.binary_join_element_wise(lines, cells.cast(pa.string()), before)
+        return pc.binary_join_element_wise(lines, "}\n" if is_json else "\n", "")
 
 
 def _parse_json(lines: Any, names: list[str]) -> Any:
@@ -423,8 +417,8 @@ def find_sources(where: Paths, *, delimiter: str | None = None, header: bool = T
     names: dict[str, str] = {}
     for path in paths:
         if os.path.isdir(path) and len(paths) == 1:
-            inside = [os.path.join(root, name) for root, _, files in os.walk(path) for name in files]
-            below = {file: os.path.relpath(file, path).replace(os.sep, "/") for file in inside if format_of(file)}
+            inside = [file for file in Path(path).rglob("*") if format_of(file) and not file.is_dir()]
+            below = {str(file): file.relative_to(path).as_posix() for file in inside}
             names |= {file: name for file, name in below.items() if not re.search(r"(^|/)[._]", name)}
         else:
             found = [path] if os.path.exists(path) else glob.glob(path) or [path]

@@ -72,9 +72,7 @@ def report(
         profile = Profile(rows.log_ratio, cost, sign=np.sign(rows.score) if reading.kind == "weight" else None)
     other = None
     if compare is not None:
-        score = batch.numbers(compare, skip_bad=reading.skip_bad)[good]
-        values, known = np.full(len(good), -np.inf), ~np.isnan(score)
-        values[known] = reading.log_ratio(batch, score[known])
+        values = replace(reading, column=compare).scores(batch)[1][good]
         other = compare, Source(Profile(values, cost), reading.seed, keys, cost)
     facts = [f"{Path(name).name}, column {reading.column!r} read as {reading.kind}{scores.note}"]
     facts += [f"warning: {rows.doubt}"] if rows.doubt else []
