@@ -1,5 +1,6 @@
 """Files of scores: every format is read alike and written as it was; what is wrong is one line that names the file."""
 
+import csv
 import gzip
 import json
 
@@ -27,23 +28,24 @@ def write(path, text):
 
 
 def make_file(folder, kind):
-    path = folder / f"a.{kind}"
+    """Return a file, and the pieces of text that are its rows."""
+    path, lines = folder / f"a.{kind}", []
+    columns = {"id": np.arange(N), "log_ratio": LOG_RATIO}
     rows = list(zip(range(N), LOG_RATIO.tolist(), NOTES, strict=True))
     if kind == "parquet":
-        table = pa.table({"id": np.arange(N), "log_ratio": LOG_RATIO, "note": [[t] for t in NOTES]})
-        table = table.replace_schema_metadata({"who": "me"})
+        table = pa.table({**columns, "note": [[t] for t in NOTES]}).replace_schema_metadata({"who": "me"})
         parquet.write_table(table, path, row_group_size=300, compression="zstd")
     elif kind == "npz":
-        np.savez(path, id=np.arange(N), log_ratio=LOG_RATIO, x=np.zeros((N, 2)))
+        np.savez(path, **columns, x=np.zeros((N, 2)))
     elif kind.startswith("jsonl"):
-        lines = [json.dumps({"id": i, "log_ratio": x, "note": {"a": [t, None]}}) for i, x, t in rows]
-        write(path, "\n".join(lines))
+        lines = [json.dumps({"id": i, "log_ratio": x, "note": {"a": [t, None]}}) + "\n" for i, x, t in rows]
+        write(path, "".join(lines).removesuffix("\n"))
     else:
         comma, end = ("\t", "\r\n") if kind.startswith("tsv") else (",", "\n")
-        quoted = ('"' + t.replace('"', '""') + '"' for t in NOTES)
+        quoted = ('"' + t.replace('"', '""') + '"' if i % 3 or i % 8 > 2 else t for i, t in enumerate(NOTES))
         lines = [f"{i}{comma}{x!r}{comma}{t}{end}" for (i, x, _), t in zip(rows, quoted, strict=True)]
-        write(path, comma.join(["id", "log_ratio", "note"]) + end + "".join(lines))
-    return path
+        write(path, "".join(lines := [comma.join(["id", "log_ratio", "note"]) + end, *lines]))
+    return path, lines
 
 
 @pytest.mark.parametrize("piece", [1 << 23, 4000])
@@ -51,7 +53,7 @@ def make_file(folder, kind):
 def test_every_format_is_read_in_batches(tmp_path, monkeypatch, kind, piece):
     monkeypatch.setattr(scores, "_CHUNK", piece)
     monkeypatch.setattr(scores, "_ROWS", piece // 100)
-    (source,) = find_sources(make_file(tmp_path, kind))
+    (source,) = find_sources(make_file(tmp_path, kind)[0])
     batches = list(source.batches(["log_ratio", "id"]))
     assert len(batches) <= 2 if piece > 4000 or kind == "npz" else len(batches) > 3
     np.testing.assert_array_equal(np.concatenate([batch.numbers("log_ratio") for batch in batches]), LOG_RATIO)
@@ -64,7 +66,9 @@ def test_every_format_is_read_in_batches(tmp_path, monkeypatch, kind, piece):
 @pytest.mark.parametrize("kind", [*TEXT, "parquet"])
 def test_rows_are_written_with_what_they_had(tmp_path, monkeypatch, kind, extra):
     monkeypatch.setattr(scores, "_ROWS", 300)
-    (source,) = find_sources(make_file(tmp_path, kind))
+    monkeypatch.setattr(scores, "_CHUNK", 9000)
+    path, lines = make_file(tmp_path, kind)
+    (source,) = find_sources(path)
     tables = []
     for batch in source.batches(["id"], rows=True):
         table = batch.rows.filter(scores.to_arrow(batch.ids("id") % 3 == 0))
@@ -82,20 +86,32 @@ def test_rows_are_written_with_what_they_had(tmp_path, monkeypatch, kind, extra)
         assert part.schema.metadata[b"who"] == b"me"
         assert part.equals(whole.filter(pa.array(np.arange(N) % 3 == 0)))
         assert parquet.ParquetFile(out).metadata.row_group(0).column(1).compression == "ZSTD"
-    elif kind.startswith("jsonl"):
-        lines = [pa.input_stream(path).read().decode().splitlines() for path in (source.path, out)]
-        assert lines[1] == lines[0][::3], "line by line"
     else:
-        assert back.columns["note"].to_pylist() == NOTES[::3], "cell by cell"
+        assert out.read_bytes()[:2] == {"gz": b"\x1f\x8b", "st": b"\x28\xb5"}.get(kind[-2:], out.read_bytes()[:2])
+        head, rows = (lines[:1], lines[1:]) if len(lines) > N else ([], lines)
+        assert pa.input_stream(out).read().decode() == "".join(head + rows[::3]), "to the letter"
 
 
-def test_cells_are_quoted_where_they_need_it_only_and_packed_as_the_new_name_says(tmp_path):
-    text = 'id,"a ""b""",c\n1,x,007\n2,"y, z",1.50\n'
-    (source,) = find_sources(write(tmp_path / "a.csv", text))
-    for name in ("b.csv", "b.csv.gz", "b.csv.zst"):
-        source.write(tmp_path / name, [batch.rows for batch in source.batches(["id"], rows=True)])
-        assert (tmp_path / name).read_bytes()[:2] == {"gz": b"\x1f\x8b", "zst": b"\x28\xb5"}.get(name[6:], b"id")
-        assert pa.input_stream(tmp_path / name).read().decode() == text
+def test_a_csv_has_the_rows_that_the_library_of_python_finds(tmp_path, monkeypatch):
+    """Cells of marks, delimiters and line ends in any order, which rows are cut out of in small pieces."""
+    rng = np.random.default_rng(0)
+
+    def some(*letters):
+        return "".join(rng.choice(letters, rng.integers(0, 9)))
+
+    for size in np.repeat([7, 50, 1 << 21], 30):
+        monkeypatch.setattr(scores, "_CHUNK", int(size))
+        lines = []
+        for i in range(40):
+            inner = some("a", ",", ";", "\n", "\r", "\r\n", '"', '""').replace('"', '""')
+            cell = f'"{inner}"' if i % 3 else some("a", " ", '"').lstrip('"')
+            lines.append(f"{i},{cell}" + str(rng.choice(["\n", "\r", "\r\n"])))
+        (tmp_path / "a.csv").write_bytes("".join(["id,text\n", *lines, "40,end\n"]).encode())
+        batches = list(find_sources(tmp_path / "a.csv")[0].batches(["text"], rows=True))
+        cells = [cell for batch in batches for cell in batch.columns["text"].to_pylist()]
+        with open(tmp_path / "a.csv", newline="") as file:
+            assert cells == [row[1] for row in csv.reader(file)][1:]
+        assert [line for batch in batches for line in batch.rows["line"].to_pylist()] == [*lines, "40,end\n"]
 
 
 def test_a_column_of_a_jsonl_may_change_its_type_or_look_like_dates(tmp_path):
@@ -202,11 +218,11 @@ def test_what_cannot_be_read_is_one_line_that_names_the_file(tmp_path, name):
 
 
 def test_a_file_that_vanished_or_is_cut_short_is_named(tmp_path):
-    (source,) = find_sources(make_file(tmp_path, "parquet"))
+    (source,) = find_sources(make_file(tmp_path, "parquet")[0])
     (tmp_path / "a.parquet").unlink()
     with pytest.raises(InputError, match=r"a\.parquet cannot be read: .*No such file"):
         list(source.batches(["id"]))
-    data = gzip.compress(make_file(tmp_path, "csv").read_bytes() * 50)
+    data = gzip.compress(make_file(tmp_path, "csv")[0].read_bytes() * 50)
     (tmp_path / "b.csv.gz").write_bytes(data[: len(data) // 2])
     with pytest.raises(InputError, match=r"b\.csv\.gz cannot be read"):
         list(find_sources(tmp_path / "b.csv.gz")[0].batches(["id"]))

@@ -43,7 +43,7 @@ KINDS = ("log_ratio", "logit", "probability", "reward", "weight")
 MANIFEST = ".manifest.json"
 """What is added to the name of a folder for the file beside it; inside, Polars would take it for a file of rows."""
 SAMPLED = 1 << 17  # rows of a sample
-HELD = 1 << 19  # rows of the smallest keys that the first pass holds, so that for fewer no second one is needed
+HELD = 1 << 18  # rows of the smallest keys that the first pass holds: where they are enough, there is no second one
 _ADDED = ("inclusion_probability", "log_weight", "sign")  # to a kept row, the last one for weights of either sign
 _WIDTH = 1 / 256  # of a cell in which log-ratios are counted, in nats
 
