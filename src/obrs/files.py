@@ -46,6 +46,7 @@ SAMPLED = 1 << 17  # rows of a sample
 HELD = 1 << 18  # rows of the smallest keys that the first pass holds: where they are enough, there is no second one
 _ADDED = ("inclusion_probability", "log_weight", "sign")  # to a kept row, the last one for weights of either sign
 _WIDTH = 1 / 256  # of a cell in which log-ratios are counted, in nats
+_CHOOSE = "choose another output, or delete it first"
 
 
 @dataclass(frozen=True)
@@ -398,17 +399,13 @@ def select(
     if is_file:
         write(sources[0], target)
         return Selected(target, manifest)
-    with (
-        _hold(target.with_name(f".{target.name}.obrs")) as work,
-        bar("writing", len(sources), options.get("progress")) as tell,
-    ):
+    show = options.get("progress")
+    with _hold(target.with_name(f".{target.name}.obrs")) as work, bar("writing", len(sources), show) as tell:
         for folder in filter(_has_files, (target, work)):
             _check_same(folder, note, manifest)
         if _has_files(target):
             for name in [name for name in inputs if not (target / name).exists()]:
-                raise InputError(
-                    f"{target} had a file {name}, which is gone; choose another output, or delete it first"
-                )
+                raise InputError(f"{target} had a file {name}, which is gone; {_CHOOSE}")
             return Selected(target, manifest, new=False)
         with replacing(note) as file:
             file.write((json.dumps(manifest, indent=2) + "\n").encode())
@@ -472,14 +469,10 @@ def read_manifest(where: str | os.PathLike[str]) -> dict[str, Any]:
 def _check_same(folder: Path, note: Path, manifest: Mapping[str, Any]) -> None:
     """Raise if a folder has rows that were chosen otherwise, or of other files, by the manifest that is there."""
     before = read_manifest(note)
-    old, new = (
-        {**(facts.get("inputs") or {}), **facts, "inputs": None, "version": None} for facts in (before, manifest)
-    )
+    old, new = ({**(known.get("inputs") or {}), **known, "inputs": 0, "version": 0} for known in (before, manifest))
     for name in [name for name in {**old, **new} if old.get(name) != new.get(name)]:
-        what = (
-            f"was {old.get(name)!r:.60} and is {new.get(name)!r:.60} now" if name in manifest else "is not what it was"
-        )
-        raise InputError(f"{folder} has rows of another run: {name} {what}; choose another output, or delete it first")
+        what = f"was {old.get(name)!r:.60} and is {new[name]!r:.60} now" if name in manifest else "is not what it was"
+        raise InputError(f"{folder} has rows of another run: {name} {what}; {_CHOOSE}")
 
 
 def read(where: Paths, **options: Any) -> Array:

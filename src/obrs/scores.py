@@ -344,7 +344,7 @@ class TextSource(Source):
             return _parse_json(lines, names)
         data = _bytes(lines)[0]
         return arrow_csv.read_csv(
-            data,
+            pa.BufferReader(data),
             arrow_csv.ReadOptions(use_threads=False, block_size=len(data) + 1, **options),
             arrow_csv.ParseOptions(delimiter=self.delimiter),
             arrow_csv.ConvertOptions(include_columns=names, column_types=dict.fromkeys(names, pa.string())),
