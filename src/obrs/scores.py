@@ -352,7 +352,7 @@ class TextSource(Source):
 
     def _write(self, file: Any, tables: Iterable[Any], added: Sequence[str], codec: str | None) -> None:
         if self.header:
-            cells = [next(self._pieces())[:1], *(pa.array([name]) for name in added)]
+            cells = [next(self._pieces())[:1], *(pa.repeat(name, 1) for name in added)]
             tables = chain([pa.table(cells, ["line", *added])], tables)
         for table in tables:
             data = _bytes(self._lines(table))[0]
