@@ -79,11 +79,13 @@ def smallest(parts: Sequence[Columns], most: int) -> Columns:
     """Return the rows that are smallest in the first column: so many, and those that are tied with the last."""
     if len(parts[0][0]) >= most:  # few rows of later parts come before the last of these
         end = parts[0][0].max()
-        parts = [tuple(column[part[0] <= end] for column in part) for part in parts]
+        parts = [parts[0], *(_up_to(end, part) for part in parts[1:])]
     columns = join(parts)
-    if len(columns[0]) <= most:
-        return columns
-    at = np.flatnonzero(columns[0] <= np.partition(columns[0], most - 1)[most - 1])
+    return columns if len(columns[0]) <= most else _up_to(np.partition(columns[0], most - 1)[most - 1], columns)
+
+
+def _up_to(end: Any, columns: Columns) -> Columns:
+    at = np.flatnonzero(columns[0] <= end)
     return tuple(column[at] for column in columns)
 
 

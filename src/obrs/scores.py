@@ -159,8 +159,13 @@ def _bytes(cells: Any) -> tuple[Any, Array]:
     return (data or pa.py_buffer(b"")).slice(int(ends[0]), int(ends[-1] - ends[0])), ends - ends[0]
 
 
+def _scalar(text: str) -> Any:
+    data = text.encode()
+    return pa.StringArray.from_buffers(1, pa.py_buffer(np.array([0, len(data)], np.int32)), pa.py_buffer(data))[0]
+
+
 def to_arrow(values: Array) -> Any:
-    """Return booleans or floats as an array of pyarrow; `pa.array` would import pandas where there is one."""
+    """Return booleans or floats as an array of pyarrow; `pa.array` and `pa.scalar` import pandas where there is one."""
     data = np.packbits(values, bitorder="little") if values.dtype == bool else np.ascontiguousarray(values)
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(data)])
 
@@ -351,12 +356,13 @@ class TextSource(Source):
         )
 
     def _write(self, file: Any, tables: Iterable[Any], added: Sequence[str], codec: str | None) -> None:
+        texts: Iterable[Any] = (_bytes(self._lines(table))[0] for table in tables)
         if self.header:
-            cells = [next(self._pieces())[:1], *(pa.repeat(name, 1) for name in added)]
-            tables = chain([pa.table(cells, ["line", *added])], tables)
-        for table in tables:
-            data = _bytes(self._lines(table))[0]
-            file.write(pa.Codec(codec).compress(data) if codec else data)
+            names = next(self._pieces())[0].as_py()
+            names = self.delimiter.join([names.rstrip("\r\n"), *added]) + "\n" if added else names
+            texts = chain([names.encode()], texts)
+        for text in texts:
+            file.write(pa.Codec(codec).compress(text) if codec else text)
 
     def _lines(self, table: Any) -> Any:
         """Return the rows of a table, with the cells of its other columns at their ends."""
@@ -367,9 +373,9 @@ class TextSource(Source):
         lines = pc.ascii_rtrim(lines, " \t\r\n" if is_json else "\r\n")
         lines = pc.binary_replace_slice(lines, -1, _LONGEST, "") if is_json else lines
         for name, cells in zip(table.column_names[1:], added, strict=True):
-            before = f', "{name}": ' if is_json else self.delimiter
+            before = _scalar(f', "{name}": ' if is_json else self.delimiter)
             lines = pc.binary_join_element_wise(lines, cells.cast(pa.string()), before)
-        return pc.binary_join_element_wise(lines, "}\n" if is_json else "\n", "")
+        return pc.binary_join_element_wise(lines, _scalar("}\n" if is_json else "\n"), _scalar(""))
 
 
 def _parse_json(lines: Any, names: list[str]) -> Any:
