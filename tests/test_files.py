@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import csv as arrow_csv
 from pyarrow import dataset, parquet
+from pyarrow import json as arrow_json
 
 from obrs import Profile, _keys, files, scores, select
 from obrs.draws import priority_key
@@ -401,13 +402,29 @@ def test_names_of_packed_files_may_be_in_capitals_and_json_may_be_deep(tmp_path)
         files.read(tmp_path / "b.jsonl")
 
 
+def test_what_is_added_to_a_jsonl_are_floats_also_where_all_are_whole(tmp_path):
+    (tmp_path / "a.jsonl").write_text("".join(f'{{"id": {i}, "log_ratio": {i % 3 - 1}}}\n' for i in range(30)))
+    out = files.select(tmp_path / "a.jsonl", 30, id="id", weights=True, out=tmp_path / "kept.jsonl").out
+    types = arrow_json.read_json(out).schema
+    assert [types.field(name).type for name in ("inclusion_probability", "log_weight")] == [pa.float64()] * 2
+
+
+def test_rows_that_cannot_be_kept_are_not_held(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "HELD", 100)
+    log_ratio = np.where(np.arange(5000) % 100, -np.inf, LOG_RATIO[:5000])
+    parquet.write_table(pa.table({"id": np.arange(5000), "log_ratio": log_ratio}), tmp_path / "a.parquet")
+    _, reading, scan = files._open(tmp_path / "a.parquet", id="id")
+    cells = _keys.Cells(np.zeros(1, np.uint64))
+    assert len(files.survey(scan, "a", reading, cells.locate, {"": 0})[-1].key) == np.sum(log_ratio > -np.inf) <= 50
+
+
 def test_a_quotation_mark_that_is_never_closed_is_an_error_and_one_inside_a_cell_is_not(tmp_path):
     path, rows = tmp_path / "a.csv", "2,0.1,y\n3,0.2,z\n"
     for cell, told in (('"x', True), ('5" disk\n7,0.1,"x', True), ('5" disk', False), ('"5"" disk"', False)):
         path.write_text(f"id,log_ratio,text\n1,0.5,{cell}\n{rows}")
         if told:
             for verb in (files.read, files.plan):
-                with pytest.raises(InputError, match=r"a\.csv: .* a quotation mark is never closed"):
+                with pytest.raises(InputError, match=r"a\.csv: .* a quotation mark that is never closed"):
                     verb(path)
         else:
             assert len(files.read(path)) == 3

@@ -186,15 +186,16 @@ def test_rows_without_a_number_are_an_error_that_says_where_or_nan(tmp_path, kin
 
 MISTAKES = {
     "ragged.csv": ("id,log_ratio\n1,2\n3\n", "Expected 2 columns, got 1"),
+    "far.csv": ("id,log_ratio\n" + "1,2\n" * 600_000 + "3\n", "row 600001: Expected 2 columns, got 1"),
     "headless.csv": ("1,0.5\n2,0.5\n", r"line 1 must name the columns, and '1' is a number; .* header=False"),
-    "open.csv": ('id,log_ratio\n1,"2\n' + "1,2\n" * 50_000, "a quotation mark is never closed"),
+    "open.csv": ('id,log_ratio\n1,"2\n' + "1,2\n" * 50_000, "a quotation mark that is never closed"),
     "other.csv": ("id,score\n1,2\n", "has no column 'log_ratio'; it has id, score"),
     "latin.csv": (b"id,log_ratio\n1,caf\xe9\n", "invalid UTF8"),
     "utf16.csv": ("id,log_ratio\n1,2\n".encode("utf-16"), "convert it with iconv"),
     "list.json": ("[]", "unknown extension '.json'"),
     "empty.csv": ("", "is empty"),
     "twice.csv": ("id,log_ratio,id\n1,2,3\n", "two columns named 'id'"),
-    "long.csv": ("id,log_ratio\n1," + "2" * 30_000_000 + "\n", "a row is longer than 8 MB"),
+    "long.csv": ("id,log_ratio\n1," + "2" * 30_000_000 + "\n", "is longer than 8 MB"),
     "comma.jsonl": ('{"id": 1, "log_ratio": 1}\n{"id": 2, "log_ratio": 1,}\n', "cannot be read: Expecting"),
     "two.jsonl": ('{"id": 1, "log_ratio": 1}\n{"id": 2, "log_ratio": 1} {"id": 2}\n', "cannot be read: Extra data"),
     "list.jsonl": ('{"id": 1, "log_ratio": 1}\n[1]\n', "cannot be read"),

@@ -178,7 +178,7 @@ MUTANTS = [Mutant(*row) for row in (
      "priority_key(log_ratio, id, seed=self.seed)", "priority_key(log_ratio, id, seed=0)",
      "test_sql.py::test_the_same_rows_of_a_million"),
     ("the last row that is kept is the first that is not", "_keys.py",
-     "<= need[rows.group]", "< need[rows.group]",
+     "<= need[group]", "< need[group]",
      "test_keys.py::test_the_rows_below_the_threshold_are_those_of_a_sort"),
     ("weights of rows that were kept for sure", "files.py",
      "np.maximum(log_ratio, -end), np.sign", "log_ratio, np.sign",

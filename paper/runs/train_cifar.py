@@ -134,7 +134,7 @@ def average(into: nn.Module, module: nn.Module, step: int, decay: float = 0.999)
 
 
 def autocast() -> torch.autocast:
-    """Compute in bfloat16 where that is safe and the processor can: in half of the time there, elsewhere in thrice."""
+    """Compute in bfloat16 where that is safe and the processor supports it: emulated, it takes thrice as long."""
     return torch.autocast("cpu", torch.bfloat16, enabled=_HALF)
 
 

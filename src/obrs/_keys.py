@@ -131,8 +131,8 @@ class Cells(NamedTuple):
         cell = (order_keys(rows.key) - self.low[rows.group]) >> np.uint64(self.shift)
         return (rows.group << self.bits) | cell.view(np.int64), np.ones(len(cell)), rows.cost
 
-    def within(self, code: Array) -> "Cells":
-        """Return the cells into which these are divided, one of a group; a group without one has none."""
+    def divide(self, code: Array) -> "Cells":
+        """Return finer cells inside one cell of each group, given by its code; a group without a code has no cells."""
         group = code >> self.bits
         low = np.full_like(self.low, 2**64 - 1)  # where all of a group is kept, no key matters
         low[group] = self.low[group] + ((code - (group << self.bits)).astype(np.uint64) << np.uint64(self.shift))
@@ -170,7 +170,7 @@ def find_threshold(
         fits, over = _fill(group, cost, need)
         kept += np.array([number[fits].sum(), cost[fits].sum()], np.int64)
         need = need - np.bincount(group[fits], cost[fits], len(need)).astype(np.int64)
-        cells, size = cells.within(code[over]), number[over].sum()
+        cells, size = cells.divide(code[over]), number[over].sum()
         rows = cells.take(held)
         if len(rows.key) == size or size <= COLLECTED:
             break

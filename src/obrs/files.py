@@ -140,8 +140,8 @@ def survey(
 
     Returns:
         What was counted of the rows; what those of each group cost; how many have a score, how many have none, and a
-        checksum of the scores; hashes of ids, one to one, and scores of the rows whose hashes are the smallest; and the
-        rows of the smallest keys.
+        checksum of the scores; a sample of hashed ids and scores, those with the smallest hashes; and the rows with the
+        smallest keys.
     """
 
     def look(batch: Batch) -> Any:
@@ -149,6 +149,8 @@ def survey(
         good = ~np.isnan(rows.score)
         facts = np.array([good.sum(), (~good).sum(), crc32(np.ascontiguousarray(rows.score).data)])
         totals, sample = np.bincount(rows.group, rows.cost, len(labels)), (scramble(rows.id)[good], rows.score[good])
+        if not (possible := rows.key < inf).all():  # the others would all be tied for the last place
+            rows = rows.take(np.flatnonzero(possible))
         if batch.source.table is None:
             return count(rows), totals, facts, sample, rows
         return join([(count(rows), totals, facts, sample, rows.take(slice(0)))])  # which Ray sends
@@ -254,7 +256,10 @@ def decide(
         _check_unique(scan, reading.id, hashes)
     possible = np.bincount(counts[0] >> cells.bits, counts[2], len(labels)).astype(np.int64)
     need = divide([*labels], possible, totals, **sizes)
-    again = lambda function: scan(reading.names, lambda batch: function(reading.rows(batch, labels)))  # noqa: E731
+
+    def again(function: Callable[[Rows], Any]) -> Iterable[Any]:
+        return scan(reading.names, lambda batch: function(reading.rows(batch, labels)))
+
     ends, last, (kept, units) = find_threshold(cells, counts, need, held, again)
     if not kept:
         raise InputError(f"nothing is kept: the first row costs more than {need.sum()} units; ask for more")

@@ -60,7 +60,7 @@ _TEXT = (pa.string(), pa.large_string())
 class Batch:
     """Some rows of a file."""
 
-    source: "Source"  # of rows of several files the first
+    source: "Source"  # where the rows are from; the first one, if there are several
     columns: dict[str, Any]  # those that were asked for, arrays of pyarrow by name
     first: int = 0  # how many rows of the file come before
     rows: Any = None  # a table of what is written
@@ -74,7 +74,7 @@ class Batch:
         return InputError(f"{self.source.path}{place}, column {name!r}: {what}", give=give)
 
     def numbers(self, name: str, *, skip_bad: bool = False) -> Array:
-        """Return a column as float64. What is no number below +inf is an error that says where; if skipped, NaN."""
+        """Return a column as float64. A cell that is not a number below +inf is an error, or NaN with `skip_bad`."""
         cells = self.columns[name]
         if cells.type in _TEXT:
             try:
@@ -172,7 +172,7 @@ def to_arrow(values: Array) -> Any:
 
 @dataclass(frozen=True)
 class Source:
-    """Rows of a file. This class is for tables in memory: arrays of NumPy, and blocks of Ray."""
+    """Rows with their columns. This base class reads tables in memory: arrays of NumPy, and blocks of Ray."""
 
     path: str
     name: str  # wherever the file lies: its path below the folder that was asked for, or its last part
@@ -294,15 +294,21 @@ class TextSource(Source):
         return names
 
     def _read(self, names: list[str], rows: bool) -> Iterator[tuple[Any, Any]]:
-        header = self.header
+        header, first = self.header, 0
         for lines in self._pieces():
             lines, header = lines[header:], False
             if not len(lines):
                 continue
-            part = self._parse(lines, names, column_names=self.columns)
+            try:
+                part = self._parse(lines, names, column_names=self.columns)
+            except pa.ArrowInvalid as error:  # counts the rows of this piece
+                why, row = " ".join(str(error).split()), re.search(r"Row #([0-9]+)", str(error))
+                why = why if row is None else why.replace(row[0], f"row {first + int(row[1])}")
+                raise InputError(f"{self.path} cannot be read: {why:.160}") from error
             if len(part) != len(lines):
                 raise InputError(f"{self.path} cannot be read: {len(part)} rows in {len(lines)} lines")
             yield part, pa.table({"line": lines})
+            first += len(lines)
 
     def _pieces(self) -> Iterator[Any]:
         """Yield the rows, some at a time, as texts with the ends of their lines; rows that are empty are left out."""
@@ -324,8 +330,10 @@ class TextSource(Source):
             if len(rest) > _LONGEST:
                 break
         if rest:
-            what = "is longer than 8 MB, or a quotation mark is never closed; put the cell that has it in quotes"
-            raise InputError(f"{self.path}: a row {what}, and double it")
+            what = "is longer than 8 MB"
+            if self.format != "jsonl" and b'"' in rest:
+                what = "has a quotation mark that is never closed; put the cell that has it in quotes, and double it"
+            raise InputError(f"{self.path}: the row that begins with {rest[:40].decode(errors='replace')!r} {what}")
 
     def _row_ends(self, text: bytes) -> Array:
         """Return where rows end: after every end of a line that no quotation marks enclose."""
@@ -374,7 +382,11 @@ class TextSource(Source):
         lines = pc.binary_replace_slice(lines, -1, _LONGEST, "") if is_json else lines
         for name, cells in zip(table.column_names[1:], added, strict=True):
             before = _scalar(f', "{name}": ' if is_json else self.delimiter)
-            lines = pc.binary_join_element_wise(lines, cells.cast(pa.string()), before)
+            text = cells.cast(pa.string())
+            if is_json:  # of 1, readers would infer that all are integers
+                whole = pc.match_substring_regex(text, "^-?[0-9]+$")
+                text = pc.if_else(whole, pc.binary_join_element_wise(text, _scalar(".0"), _scalar("")), text)
+            lines = pc.binary_join_element_wise(lines, text, before)
         return pc.binary_join_element_wise(lines, _scalar("}\n" if is_json else "\n"), _scalar(""))
 
 

@@ -342,6 +342,17 @@ def test_a_cap_that_meets_nothing_has_what_was_chosen_before():
     ):
         with pytest.raises(ObrsError, match=message):
             sample(propose, lambda x: x, 10, cap=True, **options)
+    with pytest.raises(InputError, match="a hard cap is for n samples, not for a stream"):
+        stream(propose, lambda x: x, obrs.rules.Choice.fit(np.zeros(4), budget=2), batch_size=4)
+
+
+def test_an_error_has_what_the_outer_run_kept():
+    def two_runs(ids):
+        return propose(ids) if ids[0] < 400 else sample(propose, lambda x: x, len(ids), budget=2, max_proposed=10).x
+
+    with pytest.raises(ExhaustedError) as caught:
+        sample(two_runs, lambda x: x, 1000, rule=RULE, batch_size=100)
+    assert caught.value.partial.executed == 400
 
 
 def test_a_score_that_is_no_ratio_leaves_no_weights(tmp_path):

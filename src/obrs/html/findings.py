@@ -71,7 +71,7 @@ def diagnosis_findings(diagnosis: Diagnosis) -> list[Finding]:
     notes = [(verdict, says, diagnosis.advice), *(("", note.text, note.advice) for note in diagnosis.notes)]
     found = [(mark, says, "" if advice is None else advice.python) for mark, says, advice in notes]
     for row in [row for row in diagnosis.rows() if row["mark"]]:
-        says, todo = _ROWS[row["name"], row["mark"]]
+        says, todo = _ROWS.get((row["name"], row["mark"]), (f"{row['name']} is {{}}: {row['says']}", ""))
         interval = f" ({row['low']:.3g} to {row['high']:.3g})" if isfinite(row["low"]) else ""
         repair = "the repair above" if diagnosis.repair else _CALIBRATE
         found.append((row["mark"], says.format(f"{row['value']:.3g}{interval}"), repair if todo is None else todo))

@@ -188,6 +188,8 @@ def stream(
         raise InputError(f"shard must be (worker, workers) with 0 <= worker < workers, got {shard!r}")
     if _is_split(rule):
         raise InputError(f"{_SPLIT}, not for a stream; use obrs.sample")
+    if isinstance(rule, Choice):
+        raise InputError("a hard cap is for n samples, not for a stream; use obrs.sample")
     run = Run(propose, log_ratio, check_count(batch_size, "batch_size"), stop=inf if stop is None else stop)
     warn_of_train_mode(propose, log_ratio)
     return _judge_batches(run.make(check_count(start, "start", least=0), inf, worker, workers), rule, seed)
@@ -280,7 +282,7 @@ class Pilot:
 
 @dataclass(frozen=True)
 class _Pool:
-    """Proposals of which exactly n are chosen, of a part of them as large a share.
+    """Proposals of which exactly n are chosen, or as large a share of those that an interrupted run has made.
 
     With groups, of each in proportion to its proposals, or as the shares say.
     """
@@ -378,7 +380,7 @@ def _attach_partial(finish: Callable[[], Samples], n: int | None) -> Iterator[No
         if isinstance(error, KeyboardInterrupt):
             remedy = "" if kept is None else f"; go on with start={kept.next_id}"
             raise Interrupted(f"interrupted with {number} kept{remedy}", kept) from error
-        if getattr(error, "partial", None) is None:
+        if kept is not None or not hasattr(error, "partial"):  # an inner run may have left its own
             error.partial = kept  # type: ignore[attr-defined]
         raise
 
