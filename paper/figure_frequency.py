@@ -30,7 +30,7 @@ _EVERY = {"paper_raw": "red", "paper_raw 10": "blue", "paper_raw 100": "sky", "p
 _SOLVED = 10_000  # samples on which the two solvers are timed
 PRESETS = {
     "smoke": Config(("paper_raw", "paper_raw 10"), **SMALL, steps=12),
-    "default": Config((*_LOSSES, *list(_EVERY)[1:])),
+    "default": Config((*_LOSSES, *list(_EVERY)[1:]), batch_size=32, points=6, pool=2500, neighbours=2500, fakes=2500),
     "paper": Config(("hinge", "dual", *_EVERY), **CIFAR),
 }
 
