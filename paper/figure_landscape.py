@@ -62,8 +62,8 @@ class Config(Checked):
     unchecked = ("components",)
     generators: tuple[str, ...] = ("mnist_plain-0", "mnist_plain-1")  # names and seeds of committed ones
     budgets: tuple[float, ...] = (1.0, 2.0, 5.0)  # proposals per kept sample, 1 first
-    pairs: int = 2  # pairs of random directions for each generator; each makes one landscape
-    cells: int = 11  # points along each side of the grid; odd, so that the generator itself is the one in the middle
+    pairs: int = 1  # pairs of random directions for each generator; each makes one landscape
+    cells: int = 9  # points along each side of the grid; odd, so that the generator itself is the one in the middle
     reach: float = 0.5  # how far the grid reaches; at 1 the weights are moved by their own length
     components: tuple[int, ...] = (4, 16)  # principal components a critic sees, a landscape for each; 0 for pixels
     samples: int = 12_000  # fakes to fit a critic on, and as many to measure with; real images at most as many
@@ -72,10 +72,10 @@ class Config(Checked):
 
 
 PRESETS = {
-    "smoke": Config(("digits_plain-0",), pairs=1, cells=3, components=(4,), samples=400, steps=60, shown=12),
+    "smoke": Config(("digits_plain-0",), cells=3, components=(4,), samples=400, steps=60, shown=12),
     "default": Config(),
     # at a reach of 0.5 a critic of pixels is at the ceiling
-    "paper": Config(("mnist_plain-0",), pairs=1, cells=51, reach=0.25, components=(0,), steps=2_000),
+    "paper": Config(("mnist_plain-0",), cells=51, reach=0.25, components=(0,), steps=2_000),
 }
 
 
