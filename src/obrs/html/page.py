@@ -97,7 +97,7 @@ def show(samples: Any, rows: Any, size: int, folder: Any = None) -> tuple[str, l
         >>> kind, shown[0][:22]
         ('image', 'data:image/png;base64,')
     """
-    items = next(iter(leaves(samples)), None) if isinstance(samples, tuple | dict) else samples
+    items: Any = next(iter(leaves(samples)), None) if isinstance(samples, tuple | dict) else samples
     if isinstance(items, str | bytes | os.PathLike) or not hasattr(items, "__len__"):
         raise InputTypeError(f"samples must be one item for each log-ratio, got {type(items).__name__}")
     if len(items) != size:
