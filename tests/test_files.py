@@ -415,7 +415,8 @@ def test_rows_that_cannot_be_kept_are_not_held(tmp_path, monkeypatch):
     parquet.write_table(pa.table({"id": np.arange(5000), "log_ratio": log_ratio}), tmp_path / "a.parquet")
     _, reading, scan = files._open(tmp_path / "a.parquet", id="id")
     cells = _keys.Cells(np.zeros(1, np.uint64))
-    assert len(files.survey(scan, "a", reading, cells.locate, {"": 0})[-1].key) == np.sum(log_ratio > -np.inf) <= 50
+    held = files.survey(scan, "a", reading, cells.locate, {"": 0}, files.HELD).held
+    assert len(held.key) == np.sum(log_ratio > -np.inf) <= 50
 
 
 def test_a_quotation_mark_that_is_never_closed_is_an_error_and_one_inside_a_cell_is_not(tmp_path):

@@ -121,15 +121,22 @@ class Cells(NamedTuple):
 
     def take(self, rows: Rows) -> Rows:
         """Return the rows with r > 0 that are counted here."""
-        offset = order_keys(rows.key) - self.low[rows.group]  # what is less becomes the largest
-        inside = (rows.key < inf) & (offset <= np.uint64(2**self.width - 1))
-        return rows if inside.all() else rows.take(np.flatnonzero(inside))
+        return self._measure(rows)[0]
 
     def locate(self, rows: Rows) -> Columns:
         """Return the cell of each row, by group, a one, and its cost: what `add_up` counts."""
-        rows = self.take(rows)
-        cell = (order_keys(rows.key) - self.low[rows.group]) >> np.uint64(self.shift)
-        return (rows.group << self.bits) | cell.view(np.int64), np.ones(len(cell)), rows.cost
+        rows, offset = self._measure(rows)
+        cell = (offset >> np.uint64(self.shift)).view(np.int64)
+        return (rows.group << self.bits) | cell, np.ones(len(cell)), rows.cost
+
+    def _measure(self, rows: Rows) -> tuple[Rows, Array]:
+        """Return the rows with r > 0 that are counted here, and how far above the least order each of them is."""
+        offset = order_keys(rows.key) - self.low[rows.group]  # what is less becomes the largest
+        inside = (rows.key < inf) & (offset <= np.uint64(2**self.width - 1))
+        if inside.all():
+            return rows, offset
+        at = np.flatnonzero(inside)
+        return rows.take(at), offset[at]
 
     def divide(self, code: Array) -> "Cells":
         """Return finer cells inside one cell of each group, given by its code; a group without a code has no cells."""

@@ -133,43 +133,52 @@ class Reading:
         return Rows(priority_key(log_ratio, id, seed=self.seed), id, group, cost, score, log_ratio)
 
 
-def survey(
-    scan: Scan, where: str, reading: Reading, count: Callable[[Rows], Any], labels: Mapping[str, int]
-) -> tuple[Any, Array, Array, Any, Rows]:
-    """Make a first pass. Scores that are all alike are an error, and scores that are hardly of their kind a warning.
+class Survey(NamedTuple):
+    """What a first pass finds."""
 
-    Returns:
-        What was counted of the rows; what those of each group cost; how many have a score, how many have none, and a
-        checksum of the scores; a sample of hashed ids and scores, those with the smallest hashes; and the rows with the
-        smallest keys.
+    counts: Any  # what was counted of the rows with r > 0
+    totals: Array  # what all rows of each group cost
+    facts: Array  # how many rows have a score, how many have none, and a checksum of the scores
+    sample: Any  # hashes of ids, and scores, of the rows with the smallest hashes
+    held: Rows  # those with the smallest keys
+
+
+def survey(
+    scan: Scan, where: str, reading: Reading, count: Callable[[Rows], Any], labels: Mapping[str, int], most: int = 0
+) -> Survey:
+    """Make a first pass, and hold so many rows, those with the smallest keys.
+
+    Scores that are all alike are an error, and scores that are hardly of their kind a warning.
     """
 
-    def look(batch: Batch) -> Any:
+    def look(batch: Batch) -> Survey:
         rows = reading.rows(batch, labels)
         good = ~np.isnan(rows.score)
         facts = np.array([good.sum(), (~good).sum(), crc32(np.ascontiguousarray(rows.score).data)])
         totals, sample = np.bincount(rows.group, rows.cost, len(labels)), (scramble(rows.id)[good], rows.score[good])
         if not (possible := rows.key < inf).all():  # the others would all be tied for the last place
             rows = rows.take(np.flatnonzero(possible))
-        if batch.source.table is None:
-            return count(rows), totals, facts, sample, rows
-        return join([(count(rows), totals, facts, sample, rows.take(slice(0)))])  # which Ray sends
+        in_memory = batch.source.table is not None
+        held = rows.take(slice(0)) if in_memory or not most else rows
+        part = Survey(count(rows), totals, facts, sample, held)
+        return join([part]) if in_memory else part  # Ray sends it
 
-    def join(parts: Sequence[Any]) -> Any:
-        counts, totals, facts, samples, rows = zip(*parts, strict=True)
-        return add_up(counts), sum(totals), sum(facts), smallest(samples, SAMPLED), Rows(*smallest(rows, HELD))
+    def join(parts: Sequence[Survey]) -> Survey:
+        counts, totals, facts, samples, held = zip(*parts, strict=True)
+        sample, rows = smallest(samples, SAMPLED), Rows(*smallest(held, most)) if most else held[0]
+        return Survey(add_up(counts), sum(totals), sum(facts), sample, rows)
 
-    found = gather(scan(reading.names, look), join)
+    found: Survey | None = gather(scan(reading.names, look), join)
     where = f"{where}, column {reading.column!r}"
-    if found is None or not found[2][0]:
+    if found is None or not found.facts[0]:
         raise InputError(f"{where}: no row has a score")
     try:
-        doubt = check_scores(found[3][1], reading.kind)
+        doubt = check_scores(found.sample[1], reading.kind)
     except InputError as error:
         raise error.prefixed(where) from error
     if doubt:
         warnings.warn(f"{where} read as {reading.kind}: {doubt}", stacklevel=4)
-    return found[0], found[1].astype(np.int64), *found[2:]
+    return found._replace(totals=found.totals.astype(np.int64))
 
 
 def scan_files(sources: Sequence[Source], progress: bool | None = None) -> Scan:
@@ -251,16 +260,17 @@ def decide(
     if len(labels) > MOST_GROUPS:
         raise InputError(f"at most {MOST_GROUPS:,} groups can be told apart, got {len(labels):,}")
     cells = Cells(np.zeros(len(labels), np.uint64))
-    counts, totals, (rows, bad, checksum), (hashes, _), held = survey(scan, where, reading, cells.locate, labels)
+    seen = survey(scan, where, reading, cells.locate, labels, HELD)
     if reading.id is not None and not repeats:
-        _check_unique(scan, reading.id, hashes)
-    possible = np.bincount(counts[0] >> cells.bits, counts[2], len(labels)).astype(np.int64)
-    need = divide([*labels], possible, totals, **sizes)
+        _check_unique(scan, reading.id, seen.sample[0])
+    code, _, cost = seen.counts
+    possible = np.bincount(code >> cells.bits, cost, len(labels)).astype(np.int64)
+    need = divide([*labels], possible, seen.totals, **sizes)
 
     def again(function: Callable[[Rows], Any]) -> Iterable[Any]:
         return scan(reading.names, lambda batch: function(reading.rows(batch, labels)))
 
-    ends, last, (kept, units) = find_threshold(cells, counts, need, held, again)
+    ends, last, (kept, units) = find_threshold(cells, seen.counts, need, seen.held, again)
     if not kept:
         raise InputError(f"nothing is kept: the first row costs more than {need.sum()} units; ask for more")
 
@@ -275,6 +285,7 @@ def decide(
                 table = table.append_column(name, to_arrow(values))
         return table
 
+    rows, bad, checksum = seen.facts
     manifest = {"version": version("obrs"), "checksum": checksum, **vars(reading), **sizes}
     manifest |= {"rows": rows, "bad": bad, "kept": kept, "units": reading.cost and units}
     manifest["cut"] = {label: [None if ends[i] == inf else ends[i], last[i]] for label, i in labels.items()}
@@ -519,14 +530,14 @@ class Profiles(NamedTuple):
         def count(rows: Rows) -> Any:
             if reading.kind == "weight" and np.any(rows.score < 0):
                 raise InputError(why)
-            log_ratio = rows.log_ratio[rows.log_ratio > -inf]
-            cell = np.floor(log_ratio / _WIDTH)
-            return cell.astype(np.int64), np.ones_like(cell), np.exp(log_ratio - cell * _WIDTH)
+            cell = np.floor(rows.log_ratio / _WIDTH)
+            return cell.astype(np.int64), np.ones_like(cell), np.exp(rows.log_ratio - cell * _WIDTH)
 
-        (cell, number, ratio), _, (size, bad, _), sample, _ = survey(scan, where, reading, count, {"": 0})
+        seen = survey(scan, where, reading, count, {"": 0})
+        (cell, number, ratio), (size, bad, _) = seen.counts, seen.facts
         if not len(cell):
             raise InputError(f"{where}, column {reading.column!r}: no row has r > 0")
-        whole = part = Profile(to_log_ratio(sample[1], reading.kind, beta=reading.beta))
+        whole = part = Profile(to_log_ratio(seen.sample[1], reading.kind, beta=reading.beta))
         if part.size < size:
             log_ratio = np.append(cell * _WIDTH + np.log(ratio / number), -inf)
             whole = Profile(log_ratio, np.append(number, size - number.sum()))

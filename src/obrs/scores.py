@@ -302,11 +302,11 @@ class TextSource(Source):
             try:
                 part = self._parse(lines, names, column_names=self.columns)
             except pa.ArrowInvalid as error:  # counts the rows of this piece
-                why, row = " ".join(str(error).split()), re.search(r"Row #([0-9]+)", str(error))
-                why = why if row is None else why.replace(row[0], f"row {first + int(row[1])}")
-                raise InputError(f"{self.path} cannot be read: {why:.160}") from error
+                row = re.search("Row #([0-9]+)", str(error))
+                why = str(error) if row is None else str(error).replace(row[0], f"row {first + int(row[1])}")
+                raise ValueError(why) from error
             if len(part) != len(lines):
-                raise InputError(f"{self.path} cannot be read: {len(part)} rows in {len(lines)} lines")
+                raise ValueError(f"{len(part)} rows in {len(lines)} lines")
             yield part, pa.table({"line": lines})
             first += len(lines)
 
