@@ -26,7 +26,7 @@ pytest: $(VENV)/dev.stamp
 test-slow: $(VENV)/dev.stamp
 	$(PY) -m pytest -q -m slow -rs
 
-# Each of 40 planted faults must be caught by the test that is named beside it.
+# Each planted fault must be caught by the test that is named beside it.
 mutants: $(VENV)/dev.stamp
 	$(PY) tools/mutants.py
 
