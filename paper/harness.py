@@ -50,7 +50,7 @@ EXPERIMENTS = {
     "figure-training": Entry("Figure 6", "small GANs of CIFAR-10", "1 s"),
     "table-finetune": Entry("Table 4", "GANs of CIFAR-10", "16 min"),
     "figure-pr": Entry("Appendix A", "", "1 s"),
-    "figure-pr-digits": Entry("Appendix A", "one GAN of MNIST, as it is and truncated", "2 min"),
+    "figure-pr-digits": Entry("Appendix A", "two GANs of MNIST, one of five digits", "2 min"),
     "figure-25-samples": Entry("Appendix D.2", "the first GAN of our Table 2", "60 s"),
     "figure-time": Entry("Appendix D.2", "the first GAN of our Table 2", "5 min"),
     "figure-obrs-vs-drs": Entry("Appendix D.2", "small GANs of five known densities", "2 min"),

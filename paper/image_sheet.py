@@ -37,6 +37,7 @@ _MODELS = {
     "fashion_mnist": "conditional GAN, Fashion-MNIST",
     "fashion_vae": "VAE, Fashion-MNIST",
     "mnist_plain": "GAN, MNIST",
+    "mnist_five": "GAN, MNIST, five digits",
     "digits_plain": "GAN, digits",
     "cifar10-gan": "conditional GAN, CIFAR-10",
     "cifar10-plain": "unconditional GAN, CIFAR-10",
