@@ -38,7 +38,7 @@ LOSSES = ("hinge", "dual", "paper_raw", "exact")
 _HALF = any(torch.cpu.get_capabilities().get(name) for name in ("amx_bf16", "avx512_bf16"))
 WARM_UP = 150  # steps of the critic alone before a fine-tuning: its optimiser starts anew, and meets an average
 UNITS: dict[str, float] = {"classifier-0": 12, "edm-early-0": 30, "edm-0": 120, "gan-0": 65, "gan-1": 65, "gan-2": 65}
-UNITS |= {"plain-0": 65, "biggan-0": 45}
+UNITS |= {"plain-0": 65, "biggan-0": 30}
 UNITS |= {f"finetune-{loss}-{seed}": 1650 for loss in LOSSES for seed in range(3)}
 UNITS |= {f"scratch-{loss}-{seed}": 5400 for loss in LOSSES for seed in range(3)}
 """Each unit with its goal: CPU minutes, or where losses are compared the steps, so that all see as many images.
