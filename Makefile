@@ -67,7 +67,9 @@ wheel: $(VENV)/dev.stamp
 
 # In an empty environment the wheel, without extras, must run the Python lines of the README.
 install-check: wheel
-	$(PY) tools/install_check.py
+	$(PY) -m venv --clear $(VENV)/bare
+	$(VENV)/bare/bin/python -m pip --disable-pip-version-check --quiet install -c constraints.txt dist/*.whl
+	$(VENV)/bare/bin/python tools/install_check.py
 
 format: $(VENV)/dev.stamp
 	$(PY) -m ruff check --fix .

@@ -2,14 +2,14 @@ import importlib
 import signal
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 # A suite in the background of a shell ignores Ctrl-C, and so would the processes in which tests press it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-settings.register_profile(
-    "fixed", derandomize=True, deadline=None
-)  # the same examples in every run: a failure is a change
+# The same examples in every run: a failure is a change. For a planted fault the first failure will do.
+settings.register_profile("fixed", derandomize=True, deadline=None)
+settings.register_profile("first", settings.get_profile("fixed"), phases=[Phase.explicit, Phase.generate])
 settings.load_profile("fixed")
 
 

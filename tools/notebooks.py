@@ -4,8 +4,8 @@ import sys
 from pathlib import Path
 
 import jupytext
+import nbclient
 import nbformat
-from nbclient import NotebookClient
 
 NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
 
@@ -13,9 +13,7 @@ NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
 def run(name, timeout=3600):
     """Return a notebook with its outputs; a cell that fails is an error."""
     notebook = jupytext.read(NOTEBOOKS / f"{name}.py", fmt="py:percent")
-    place = {"metadata": {"path": NOTEBOOKS}}
-    NotebookClient(notebook, timeout=timeout, kernel_name="python3", resources=place).execute()
-    return notebook
+    return nbclient.execute(notebook, cwd=NOTEBOOKS, timeout=timeout, kernel_name="python3")
 
 
 if __name__ == "__main__":

@@ -1,25 +1,18 @@
 """Draw the pictures of the guides from records and examples: python tools/pictures.py [NAME...]"""
 
-import json
 import sys
-from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
+from readme import ROOT, benchmark
 
 import obrs
 from obrs.looks import PALETTE
 from obrs.ratios.plot import plot_diagnosis
 
-ROOT = Path(__file__).resolve().parents[1]
-OUT = ROOT / "docs" / "pictures"
 STYLE = {"axes.spines.right": False, "axes.spines.top": False, "axes.grid": True, "grid.alpha": 0.3, "font.size": 9}
 BLUE, RED, GREEN, SKY, GREY = (PALETTE[name] for name in ("blue", "red", "green", "sky", "dark"))
-
-
-def record(name):
-    return json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())["rows"]
 
 
 def panels(n):
@@ -41,7 +34,8 @@ def selection():
     left.set(xlabel="log r", ylabel="probability of being kept", title="of a pool of 2000")
     left.legend(frameon=False)
     cases = [(12, 4), (50, 12), (200, 50), (2000, 500)]
-    rows = {(row["candidates"], row["n"], row["method"]): row for row in record("priority") if row["spread"] == 1}
+    record = benchmark("priority")["rows"]
+    rows = {(row["candidates"], row["n"], row["method"]): row for row in record if row["spread"] == 1}
     designs = {"pivotal": BLUE, "systematic": GREEN, "priority": RED, "gumbel top-k": SKY}
     for name, colour in designs.items():
         right.plot(range(4), [100 * rows[(*case, name)]["error"] for case in cases], "o-", color=colour, label=name)
@@ -79,10 +73,11 @@ def averages():
 def scale():
     """Draw seconds and memory of keeping a quarter, from the benchmark."""
     figure, (left, right) = panels(2)
+    record = benchmark("scale")["rows"]
     names = {"select": ("obrs select", BLUE), "read-filter-write": ("read-filter-write", GREY)}
     names |= {"duckdb": ("DuckDB", RED), "polars": ("Polars", GREEN)}
     for name, (label, colour) in names.items():
-        rows = sorted((row for row in record("scale") if row["contestant"] == name), key=lambda row: row["rows"])
+        rows = sorted((row for row in record if row["contestant"] == name), key=lambda row: row["rows"])
         for axes, key in ((left, "cpu_seconds"), (right, "peak_mb")):
             axes.plot([row["rows"] for row in rows], [row[key] for row in rows], "o-", color=colour, label=label)
     left.set(xscale="log", yscale="log", xlabel="rows", ylabel="CPU seconds", title="time")
@@ -101,7 +96,6 @@ def diagnosis():
 PICTURES = {f.__name__: f for f in (profile, selection, averages, scale, diagnosis)}
 
 if __name__ == "__main__":
-    OUT.mkdir(exist_ok=True)
     for name in sys.argv[1:] or PICTURES:
         with mpl.rc_context(STYLE):
-            PICTURES[name]().savefig(OUT / f"{name}.png", dpi=110)
+            PICTURES[name]().savefig(ROOT / f"docs/pictures/{name}.png", dpi=110)

@@ -19,14 +19,19 @@ def table(head, rows):
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows))
 
 
-def rows_of(path):
+def rows_of(name):
     """Return the rows of an experiment by their names."""
-    return {row["row"]: row for row in json.loads((ROOT / path).read_text())["rows"]}
+    return {row["row"]: row for row in json.loads((ROOT / f"paper/results/{name}.json").read_text())["rows"]}
+
+
+def benchmark(name):
+    """Return the record of a benchmark."""
+    return json.loads((ROOT / f"benchmarks/results/{name}.json").read_text())
 
 
 def headline():
     """Return why to care, in one line: the mean change of GANs that nothing was chosen on, by judges it never saw."""
-    rows = rows_of("paper/results/tune.json")
+    rows = rows_of("tune")
 
     def gain(judge):
         cells = [rows[f"cifar10-gan-{seed}"]["cells"]["4"]["others"][judge] for seed in (0, 1, 2)]
@@ -40,7 +45,7 @@ def headline():
 
 def constants():
     """Return what one constant for all classes does to the distance, and what one per class does, at K = 2."""
-    rows = rows_of("paper/results/figure-pretrained.json").values()
+    rows = rows_of("figure-pretrained").values()
 
     def times(ratio, how):
         some = [row["ratios"][ratio]["cells"] for row in rows if ratio in row["ratios"]]
@@ -65,36 +70,23 @@ def rate():
 
 def real_evidence():
     """Return what a budget buys on real data, beside the nearest rival at the same price."""
-    rows = []
-
-    def add(name, cells):
-        def quarter(rule):  # the distance at one quarter, and the standard error of its fall
-            value, _, error = cells[f"{rule} 4"]
-            return f"{value:.0f} ± {error:.0f}"
-
-        base = f"{cells['model 1'][0]:.0f}"
-        rows.append([name, base, quarter("obrs"), f"DRS {quarter('drs')}"])
-
-    tuned = rows_of("paper/results/tune.json")
+    rows, tuned = [], rows_of("tune")
     for seed in (0, 1, 2):
         judged = tuned[f"cifar10-gan-{seed}"]["cells"]["4"]["others"]["EfficientNet-Lite0"]
         plain, changes = judged["plain"], judged["changes"]
         tune, drs = (f"{plain * (1 + changes[key][0]):.0f} ± {plain * changes[key][1]:.0f}" for key in ("tune", "drs"))
         rows.append([f"conditional GAN {seed}, CIFAR-10", f"{plain:.0f}", tune, f"DRS {drs}"])
-    models = rows_of("paper/results/table-diffusion.json")
+    models = rows_of("table-diffusion")
     *_, last = (row for name, row in models.items() if name.endswith("updates, ratio 1"))  # nothing was chosen on it
-    add("diffusion model, CIFAR-10", last["cells"]["efficientnet_lite0"])
-    language = rows_of("paper/results/language.json")
+    cells = last["cells"]["efficientnet_lite0"]  # a distance, and the standard error of its fall
+    ours, drs = (f"{value:.0f} ± {error:.0f}" for value, _, error in (cells["obrs 4"], cells["drs 4"]))
+    rows.append(["diffusion model, CIFAR-10", f"{cells['model 1'][0]:.0f}", ours, f"DRS {drs}"])
+    language = rows_of("language")
     for kind, name in (("hot", "rollouts, error of the gradient"), ("int8", "rollouts in 8 bits")):
         found = language[f"gradient {kind}"]
         whole, ours, random = (found[method]["error"] for method in ("all 64", "OBRS 16", "random 16"))
         rows.append([name, f"{whole:.2f}", f"{ours:.2f}", f"random {random:.2f}"])
     return table(["measured", "all proposals", "1 in 4 by OBRS", "1 in 4 by a rival"], rows)
-
-
-def benchmark(name):
-    """Return the record of a benchmark."""
-    return json.loads((ROOT / f"benchmarks/results/{name}.json").read_text())
 
 
 def planted_faults():
@@ -111,8 +103,7 @@ def planted_faults():
 
 def selection():
     """Return what ways to choose 500 of 2000 leave, and how long they take for a million."""
-    record = benchmark("selection")
-    rows = [row for row in record["rows"] if (row["spread"], row["n"]) == (1, 500)]
+    rows = [row for row in benchmark("selection")["rows"] if (row["spread"], row["n"]) == (1, 500)]
     head = ["method", "error of π", "KL left", "TV left", "copies", "error of a mean", "with weights"]
     keys = ("error", "kl", "tv", "repeats", "rmse", "rmse_weighted")
     cells = [[f"{row[k]:.3f}" if row[k] is not None else "∞" if k == "kl" else "" for k in keys] for row in rows]
@@ -122,13 +113,8 @@ def selection():
 def speed():
     """Return what parts of the library cost, beside what else does the same."""
     solver = {(row["n"], row["sd"], row["backend"]): row for row in benchmark("solver")["rows"]}[10**7, 1, "numpy"]
-    rows = [
-        [
-            "solve for c, 10⁷ log-ratios",
-            f"{solver['passes']:.1f} passes of exp and sum",
-            f"Algorithm B.1: {solver['speed-up']:.0f} times as long",
-        ]
-    ]
+    passes, rival = f"{solver['passes']:.1f} passes of exp and sum", f"{solver['speed-up']:.0f} times as long"
+    rows = [["solve for c, 10⁷ log-ratios", passes, f"Algorithm B.1: {rival}"]]
     for row in benchmark("metrics")["rows"]:
         if "rival_cpu_seconds" in row:
             name = {"frechet": "Fréchet distance", "neighbours": "precision, recall, density, coverage"}
@@ -161,22 +147,14 @@ def past_one_machine():
 
 FAULTS = {"exact, 1 apart", "exact, 4 apart", "three times too steep", "tanh", "clipped", "wrong way round"}
 FAULTS |= {"30 % missing", "noise of 1"}
-TABLES = {
-    "constants": constants,
-    "headline": headline,
-    "past one machine": past_one_machine,
-    "planted faults": planted_faults,
-    "rate": rate,
-    "real evidence": real_evidence,
-    "selection": selection,
-    "speed": speed,
-}
+TABLES = (constants, headline, past_one_machine, planted_faults, rate, real_evidence, selection, speed)
 
 
 def render(page):
-    """Return the text of a page with the table of every marker renewed."""
+    """Return the text of a page with the table of every marker renewed; a marker is the name of a function."""
     text = page.read_text()
-    for name, made in TABLES.items():
+    for made in TABLES:
+        name = made.__name__.replace("_", " ")
         if f"<!-- {name} -->" in text:
             block = f"<!-- {name} -->\n{made()}\n<!-- end {name} -->"
             text = re.sub(rf"<!-- {name} -->(.*?<!-- end {name} -->)?", lambda _, block=block: block, text, flags=re.S)

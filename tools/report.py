@@ -1,15 +1,14 @@
 """Make the example of a report, which the docs embed, and its picture in the README.
 
-python tools/report.py            # the page again, from a committed GAN of clothes and Fashion-MNIST: a minute or two
-python tools/report.py --template # only put its numbers and images into the template as it is now
-python tools/report.py --picture  # draw the picture, with Playwright and the Chromium of the system
+python tools/report.py page      # the page again, from a committed GAN of clothes and Fashion-MNIST: a minute or two
+python tools/report.py template  # only put its numbers and images into the template as it is now
+python tools/report.py picture   # draw the picture, with Playwright and the Chromium of the system
 """
 
-import argparse
 import re
 import shutil
 import sys
-import tempfile
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +28,7 @@ _PIECES = re.compile(
 )
 
 
-def make(path, seed=100):
+def make(seed=100):
     """Write the page: 10 000 proposals of the GAN, a ratio fitted on features, and test images for the doctor."""
     from obrs.ratios.refit import Network, classifier_features, refit
     from paper.image_gans import load_gan, parts
@@ -45,7 +44,7 @@ def make(path, seed=100):
     pool, labels = drawn(0, 10_000)
     obrs.report(
         np.asarray(fitted(pool)),
-        out=path,
+        out=PAGE,
         samples=pool,
         groups=[CLASSES[label] for label in labels],
         real=np.asarray(fitted(data["test"].x)),
@@ -56,33 +55,23 @@ def make(path, seed=100):
 
 def refilled(page):
     """Return a page with its own numbers and images in the template as it is now."""
-    pieces = _PIECES.search(page).groupdict()
-    return fill("report.html", text={}, html=pieces)
+    return fill("report.html", text={}, html=_PIECES.search(page).groupdict())
 
 
-def picture(page, path, budget=8):
-    """Draw the first screen of a page."""
+def draw(budget=8):
+    """Draw the first screen of the page."""
     from PIL import Image
     from playwright.sync_api import sync_playwright
 
-    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
+    with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         window = browser.new_page(viewport={"width": 1200, "height": 790})
-        window.goto(f"file://{page}#K={budget}")
-        window.screenshot(path=f"{folder}/page.png")
+        window.goto(f"file://{PAGE}#K={budget}")
+        Image.open(BytesIO(window.screenshot())).convert("RGB").save(PICTURE, optimize=True)
         browser.close()
-        with Image.open(f"{folder}/page.png") as drawn:
-            drawn.convert("RGB").save(path, optimize=True)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--template", action="store_true", help="keep numbers and images, renew the rest")
-    parser.add_argument("--picture", action="store_true", help="draw the picture of the README")
-    options = parser.parse_args()
-    if options.template:
-        PAGE.write_text(refilled(PAGE.read_text()))
-    elif not options.picture:
-        make(PAGE)
-    if options.picture:
-        picture(PAGE, PICTURE)
+    steps = {"page": make, "template": lambda: PAGE.write_text(refilled(PAGE.read_text())), "picture": draw}
+    for name in sys.argv[1:] or ["page"]:
+        steps[name]()
