@@ -106,7 +106,7 @@ MUTANTS = [Mutant(*row) for row in (
     ("the variance about 0, not about the mean", "test_formulas_by_hand",
      "sampling/samples.py", "(np.sum(y**2, axis=0) / size - mean**2)", "(np.sum(y**2, axis=0) / size)"),
     ("the pilot is not judged", "test_a_run_goes_on_with_its_own_rule",
-     "sampling/rejection.py", "chain(made, run.make(end))", "run.make(end)"),
+     "sampling/rejection.py", "chain(made, run.make(made[0].next_id))", "run.make(made[0].next_id)"),
     ("the second stage forgets the first", "test_the_cost_is_what_a_run_pays",
      "stages.py", "log_ratio, 0.0) + log_c, log_a)", "log_ratio, 0.0) + log_c, 0.0)"),
     ("a chain that goes the other way", "test_law_after_k_steps_is_that_of_the_transition_matrix",

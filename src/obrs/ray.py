@@ -11,6 +11,7 @@ from itertools import cycle
 from typing import Any
 
 import numpy as np
+from array_api_compat import is_torch_array
 
 from ._checks import check_count
 from .errors import InputTypeError, MissingLibraryError, ObrsError
@@ -18,7 +19,7 @@ from .files import Profiles, Reading, Scan, Selected, decide
 from .profile import Plan
 from .sampling import rejection
 from .sampling.model import Model
-from .sampling.proposals import concatenate, move
+from .sampling.proposals import concatenate, map_leaves
 from .sampling.samples import Samples
 from .scores import Batch, Source
 
@@ -159,4 +160,4 @@ class _Actor:
             self.model = (made.propose, made.score) if isinstance(made, Model) else made
         propose, log_ratio = self.model
         batch = rejection.score_proposals(lambda some: propose(some, *group), log_ratio, ids)
-        return move(batch.x, "cpu"), batch.log_ratio
+        return map_leaves(lambda leaf: leaf.cpu() if is_torch_array(leaf) else leaf, batch.x), batch.log_ratio

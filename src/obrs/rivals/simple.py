@@ -18,7 +18,7 @@ from ..groups import groups_of, sizes_of
 from ..rules import DRS, Unbudgeted
 from ..sampling.model import Model
 from ..sampling.proposals import concatenate, propose_batch, warn_of_train_mode
-from ..sampling.rejection import Pilot, Run, keep_samples, sample
+from ..sampling.rejection import Run, fit_and_keep, sample
 from ..sampling.samples import Calls, Samples, join, pick, unjudged
 
 __all__ = ["OBRS", "SIR", "Bare", "DiscriminatorRejection", "ExactRejection", "PoolOBRS", "TopK"]
@@ -156,7 +156,7 @@ class DiscriminatorRejection(_Rejection):
         def fit(made: Samples) -> DRS:
             return DRS.fit(made.log_ratio, self.budget, eps=self.eps)
 
-        return keep_samples(run, n, Pilot(fit, check_count(self.burn_in, "burn_in")))
+        return fit_and_keep(run, n, fit, check_count(self.burn_in, "burn_in"))
 
 
 @dataclass(frozen=True)
@@ -178,8 +178,8 @@ class ExactRejection(_Rejection):
         return cls()
 
     def _keep(self, run: Run, model: Model, n: int) -> Samples:
-        pilot = Pilot(lambda made: Unbudgeted.fit(made.log_ratio), check_count(self.burn_in, "burn_in"))
-        return keep_samples(run, n, pilot)
+        burn_in = check_count(self.burn_in, "burn_in")
+        return fit_and_keep(run, n, lambda made: Unbudgeted.fit(made.log_ratio), burn_in)
 
 
 class _Choice(ABC):

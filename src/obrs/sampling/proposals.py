@@ -17,8 +17,8 @@ from .._arrays import as_floats, host_view, like
 from .._checks import check_ratios
 from ..errors import InputError, InputTypeError
 
-__all__ = ["Batch", "check_length", "concatenate", "label_batch", "leaves", "length", "map_leaves", "move", "no_grad"]
-__all__ += ["proposal", "propose_batch", "score_batch", "take", "torch_module", "warn_of_train_mode"]
+__all__ = ["Batch", "call", "check_length", "concatenate", "leaves", "length", "map_leaves", "no_grad", "proposal"]
+__all__ += ["propose_batch", "score_batch", "take", "torch_module", "warn_of_train_mode"]
 
 Batch = Any
 Numbers = np.ndarray[Any, Any]
@@ -48,8 +48,7 @@ def propose_batch(propose: Callable[[Any], Batch], ids: Numbers) -> Batch:
     if not callable(propose):
         raise InputTypeError(f"propose must be a function propose(ids) -> batch, got {type(propose).__name__}")
     try:
-        with no_grad():
-            batch = propose(ids)
+        batch = call(propose, ids)
         check_length(batch, len(ids), "propose")
     except Exception as error:
         if torch_module(propose):
@@ -67,8 +66,7 @@ def score_batch(log_ratio: Callable[[Any], Any], batch: Batch, n: int) -> Number
     """Return the log-ratios of a batch of n items, checked, as NumPy float64."""
     if not callable(log_ratio):
         raise InputTypeError(f"log_ratio must be a function log_ratio(x) -> numbers, got {type(log_ratio).__name__}")
-    with no_grad():
-        scores = log_ratio(batch)
+    scores = call(log_ratio, batch)
     if not is_array_api_obj(scores):
         raise InputTypeError(f"log_ratio must return an array, got {type(scores).__name__}")
     if (shape := tuple(scores.shape)) != (n,):
@@ -79,10 +77,10 @@ def score_batch(log_ratio: Callable[[Any], Any], batch: Batch, n: int) -> Number
     return np.asarray(values, np.float64)
 
 
-def label_batch(groups: Callable[[Any], Any], batch: Batch) -> Any:
-    """Return the labels of a batch."""
+def call(function: Callable[[Any], Any], given: Any) -> Any:
+    """Return what a user's function returns, without gradients."""
     with no_grad():
-        return groups(batch)
+        return function(given)
 
 
 def no_grad() -> AbstractContextManager[Any]:
@@ -94,8 +92,7 @@ def no_grad() -> AbstractContextManager[Any]:
 def _takes_number(propose: Callable[[Any], Batch]) -> bool:
     """Tell whether a proposal that failed is a `fn(n)`: asked for 2 and 3 samples, it makes 2 and 3."""
     try:
-        with no_grad():
-            return all(length(propose(n)) == n for n in (2, 3))
+        return all(length(call(propose, n)) == n for n in (2, 3))
     except Exception:  # whatever it raises, it does not make n samples
         return False
 
@@ -179,8 +176,3 @@ def concatenate(batches: Sequence[Batch]) -> Batch:
     by_key = [[batch[key] for key in first] for batch in batches] if isinstance(first, dict) else map(leaves, batches)
     columns = zip(*by_key, strict=True)
     return _like_batch([array_namespace(column[0]).concat(column, axis=0) for column in columns], first)
-
-
-def move(batch: Batch, device: Any) -> Batch:
-    """Move the tensors of a batch to a device of torch."""
-    return map_leaves(lambda leaf: leaf.to(device) if is_torch_array(leaf) else leaf, batch)

@@ -14,7 +14,7 @@ from inspect import signature
 from itertools import chain, count
 from math import ceil, inf
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -27,10 +27,10 @@ from ..groups import Grouped, groups_of, sizes_of
 from ..rules import Budgeted
 from ..selection import inclusion_probability, select
 from ..types import Array, LogRatio, Proposal, Rule
-from .proposals import label_batch, propose_batch, score_batch, warn_of_train_mode
+from .proposals import call, propose_batch, score_batch, warn_of_train_mode
 from .samples import Calls, Samples, first, join, pick, unjudged
 
-__all__ = ["Pilot", "Run", "collect", "keep_samples", "sample", "score_proposals", "stream"]
+__all__ = ["Run", "collect", "fit_and_keep", "sample", "score_proposals", "stream"]
 
 PILOT = 4096  # proposals that a rule is fitted on; a pool of at most this size is drawn whole
 _MOST_PILOT = 16 * PILOT  # to which a pilot may grow for the sake of thin groups
@@ -133,10 +133,13 @@ def sample(
         if groups is not None:
             raise InputError("a hard cap has one rule for all; leave out groups, or cap")
         row = rule.budget if isinstance(rule, Choice) else check_cap(budget)
-        rows = Pilot(lambda made: Choice.fit(made.log_ratio, row), -(-(pilot or PILOT) // row) * row)
-        return keep_samples(_align_rows(run, n, row), n, rule or rows)
+        run = _align_rows(run, n, row)
+        if rule is not None:
+            return _keep_samples(run, n, rule)
+        return fit_and_keep(run, n, lambda made: Choice.fit(made.log_ratio, row), -(-(pilot or PILOT) // row) * row)
     if rule is not None:
-        return keep_samples(run, n, _check_rule(rule, propose, n, groups, shares))
+        rule = _check_rule(rule, propose, n, groups, shares)
+        return _keep_shares(run, n, rule) if n is not None and _is_split(rule) else _keep_samples(run, n, rule)
     largest: Any = budget
     total = inf
     if pool is None:
@@ -147,15 +150,15 @@ def sample(
     if n is not None and pool is not None:
         if n > pool:
             raise InputError(f"cannot keep {n} of a pool of {pool}; raise pool")
-        return keep_samples(run, n, _Pool(n, pool, groups, shares, by_budget=budget is not None))
+        return _keep_of_pool(run, n, pool, groups, shares, by_budget=budget is not None)
 
     def fit(made: Samples) -> Rule:
         if groups is None:
             return Budgeted.fit(made.log_ratio, largest)
-        return Grouped.fit(made.log_ratio, budget, label_batch(groups, made.x), shares=shares, of=groups)
+        return Grouped.fit(made.log_ratio, budget, call(groups, made.x), shares=shares, of=groups)
 
-    size = pilot or ceil(min(PILOT, total))
-    return keep_samples(run, n, Pilot(fit, size, pilot or ceil(max(PILOT, min(total, _MOST_PILOT))), groups))
+    most = pilot or ceil(max(PILOT, min(total, _MOST_PILOT)))
+    return fit_and_keep(run, n, fit, pilot or ceil(min(PILOT, total)), groups=groups, most=most)
 
 
 def stream(
@@ -266,79 +269,90 @@ class Run:
                 yield score_proposals(self.propose, self.log_ratio, np.arange(low, high))
 
 
-@dataclass(frozen=True)
-class Pilot:
-    """The first proposals of a run, which its rule is fitted on: `size` of them, or with thin groups up to `most`."""
+def _keep_samples(run: Run, n: int | None, rule: Any) -> Samples:
+    """Judge proposals by a rule until n are kept; without n, to the last one of the run."""
+    parts = list[Samples]()
 
-    fit: Callable[[Samples], Any]
-    size: int
-    most: int = 0
-    groups: Labels | None = None
+    def finish() -> Samples:
+        return _add_notes(run, join(parts))
 
-    def judge(self, made: Samples, seed: int) -> Samples:
-        """Return what the rule that is fitted on these proposals keeps of them."""
-        return replace(_judge(made, self.fit(made), seed), fixed="")
+    with bar("sampling", n or run.stop - run.start, run.progress) as tell, _attach_partial(finish, n):
+        _gather(_judge_batches(run.make(run.start), rule, run.seed), parts, n, tell)
+    return finish()
 
 
-@dataclass(frozen=True)
-class _Pool:
-    """Proposals of which exactly n are chosen, or as large a share of those that an interrupted run has made.
+def fit_and_keep(
+    run: Run, n: int | None, fit: Callable[[Samples], Any], size: int, *, groups: Labels | None = None, most: int = 0
+) -> Samples:
+    """Fit a rule on the first `size` proposals, for thin groups on up to `most`; judge those and all others by it."""
+    made, parts = list[Samples](), list[Samples]()
+
+    def finish() -> Samples:
+        kept = join(parts) if parts else replace(_judge(join(made), fit(join(made)), run.seed), fixed="")
+        return _add_notes(run, kept)
+
+    with bar("sampling", n or run.stop - run.start, run.progress) as tell, _attach_partial(finish, n):
+        _gather(_make_first(run, size, groups, most=most), made)
+        made[:] = [join(made)]
+        batches = chain(made, run.make(made[0].next_id))
+        _gather(_judge_batches(batches, fit(made[0]), run.seed), parts, n, tell)
+    return finish()
+
+
+def _keep_shares(run: Run, n: int, rule: Grouped) -> Samples:
+    """Keep what a split budget keeps, group after group; the ids of a group follow the last one's.
+
+    The weights have the mean 1 in each group: averages under the target have the shares, too.
+    """
+    ends, parts = np.cumsum(sizes_of(n, np.asarray(rule.shares))), list[Samples]()
+
+    def judge_groups() -> Iterator[Samples]:
+        kept, end = 0, run.start
+        for label, log_c, size in zip(rule.labels, rule.log_c, ends.tolist(), strict=True):
+            group_run = replace(run, propose=lambda ids, label=label: run.propose(ids, label))  # type: ignore[call-arg]
+            batches = _judge_batches(group_run.make(end), Budgeted(log_c), run.seed)
+            while kept < size and (part := next(batches, None)) is not None:
+                yield (part := first(part, size - kept))
+                kept, end = kept + len(part), part.next_id
+
+    def finish() -> Samples:
+        kept = join(parts)
+        levels = [w - (np.logaddexp.reduce(w) - np.log(max(len(w), 1))) for w in np.split(kept.log_weight, ends[:-1])]
+        return _add_notes(run, replace(kept, rule=rule, log_weight=np.concatenate(levels)))
+
+    with bar("sampling", n, run.progress) as tell, _attach_partial(finish, n):
+        _gather(judge_groups(), parts, n, tell)
+    return finish()
+
+
+def _keep_of_pool(run: Run, n: int, pool: int, groups: Labels | None, shares: Any, *, by_budget: bool) -> Samples:
+    """Keep exactly n of a pool, or as large a share of what an interrupted run has made.
 
     With groups, of each in proportion to its proposals, or as the shares say.
     """
-
-    n: int
-    size: int
-    groups: Labels | None
-    shares: Any
-    by_budget: bool
-    most: int = 0
-
-    def judge(self, made: Samples, seed: int) -> Samples:
-        """Return what is chosen."""
-        begun, options, n = perf_counter(), dict[str, Any](), len(made) * self.n // self.size
-        if self.groups is not None:
-            labels = label_batch(self.groups, made.x)
-            equal = groups_of(labels, made.log_ratio.shape).size  # all groups keep the same share of their proposals
-            options = {"groups": labels, "shares": equal if self.shares is None else self.shares}
-        elif self.by_budget and (possible := np.count_nonzero(made.log_ratio > -inf)) < n:
-            raise out_of_reach(n / len(made), possible / len(made))
-        index, log_pi = np.empty(0, np.int64), np.empty(0)
-        if n:
-            # `select` numbers candidates from 0, so each pool has a seed of its own
-            first_id = int(made.ids[0])
-            pool_seed = int(words([first_id], range(1), seed=seed, purpose=Purpose.SELECT)[0, 0]) if first_id else seed
-            index = select(made.log_ratio, n, seed=pool_seed, **options)
-            log_pi = np.log(inclusion_probability(made.log_ratio, n, **options)[index])
-        log_weight, seconds = made.log_ratio[index] - log_pi, made.seconds + perf_counter() - begun
-        return pick(made, index, log_weight=log_weight, seconds=seconds, fixed="pool")
-
-
-def keep_samples(run: Run, n: int | None, rule: Any) -> Samples:
-    """Make, judge and gather batches until n are kept; without n, to the last proposal of the run.
-
-    A rule that is given as a pilot is fitted on it, and judges it like all other proposals. Of a pool, n are chosen.
-    """
-    made, parts = list[Samples](), list[Samples]()
-    ends = np.cumsum(sizes_of(n, np.asarray(rule.shares))) if n is not None and _is_split(rule) else None
+    parts = list[Samples]()
 
     def finish() -> Samples:
-        kept = rule.judge(join(made), run.seed) if isinstance(rule, Pilot | _Pool) and not parts else join(parts)
-        return _add_notes(run, kept if ends is None else _level_weights(replace(kept, rule=rule), ends))
+        begun, made, options = perf_counter(), join(parts), dict[str, Any]()
+        size = len(made) * n // pool
+        if groups is not None:
+            labels = call(groups, made.x)
+            equal = groups_of(labels, made.log_ratio.shape).size  # all groups keep the same share of their proposals
+            options = {"groups": labels, "shares": equal if shares is None else shares}
+        elif by_budget and (possible := np.count_nonzero(made.log_ratio > -inf)) < size:
+            raise out_of_reach(size / len(made), possible / len(made))
+        index, log_pi = np.empty(0, np.int64), np.empty(0)
+        if size:
+            seed, first_id = run.seed, int(made.ids[0])
+            if first_id:  # `select` numbers candidates from 0, so each pool has a seed of its own
+                seed = int(words([first_id], range(1), seed=seed, purpose=Purpose.SELECT)[0, 0])
+            index = select(made.log_ratio, size, seed=seed, **options)
+            log_pi = np.log(inclusion_probability(made.log_ratio, size, **options)[index])
+        log_weight, seconds = made.log_ratio[index] - log_pi, made.seconds + perf_counter() - begun
+        return _add_notes(run, pick(made, index, log_weight=log_weight, seconds=seconds, fixed="pool"))
 
-    total = rule.size if isinstance(rule, _Pool) else n or run.stop - run.start
-    with bar("sampling", total, run.progress) as tell, _attach_partial(finish, n):
-        if isinstance(rule, _Pool):
-            _gather(_make_first(run, rule), made, tell=tell)
-        elif ends is not None:
-            _gather(_judge_groups(run, rule, ends.tolist()), parts, n, tell)
-        else:
-            fitted, end = rule, run.start
-            if isinstance(rule, Pilot):
-                _gather(_make_first(run, rule), made)
-                made[:] = [join(made)]
-                fitted, end = rule.fit(made[0]), made[0].next_id
-            _gather(_judge_batches(chain(made, run.make(end)), fitted, run.seed), parts, n, tell)
+    with bar("sampling", pool, run.progress) as tell, _attach_partial(finish, n):
+        _gather(_make_first(run, pool, groups, whole=True), parts, tell=tell)
     return finish()
 
 
@@ -393,17 +407,17 @@ def score_proposals(propose: Proposal, log_ratio: LogRatio, ids: Any) -> Samples
     return unjudged(x, ids, scores, calls=Calls(len(ids), len(ids)), seconds=perf_counter() - begun)
 
 
-def _make_first(run: Run, plan: Pilot | _Pool) -> Iterator[Samples]:
-    """Make a pool or a pilot, which grows until each group has enough, and warn of groups that have not."""
-    middle, seen = run.start + plan.size, Counter[Any]()
-    for batch in chain(run.make(run.start, middle), run.make(middle, run.start + plan.most)):
+def _make_first(run: Run, size: int, groups: Labels | None, *, most: int = 0, whole: bool = False) -> Iterator[Samples]:
+    """Make the first proposals, and up to `most` until each group has enough; warn of groups that have not."""
+    middle, seen = run.start + size, Counter[Any]()
+    for batch in chain(run.make(run.start, middle), run.make(middle, run.start + most)):
         yield batch
-        if plan.groups is not None:
-            found = groups_of(label_batch(plan.groups, batch.x), batch.log_ratio.shape)
+        if groups is not None:
+            found = groups_of(call(groups, batch.x), batch.log_ratio.shape)
             seen.update(dict(zip(found.labels, found.size.tolist(), strict=True)))
         if batch.next_id >= middle and min(seen.values(), default=_PER_GROUP) >= _PER_GROUP:
             return
-    if isinstance(plan, _Pool) and batch.next_id < middle:
+    if whole and batch.next_id < middle:
         raise _Spent(f"{batch.next_id - run.start} proposals; {_MORE}")
     if thin := {label: size for label, size in seen.items() if size < _PER_GROUP}:
         some = ", ".join(f"{label!r} ({size})" for label, size in thin.items())
@@ -442,24 +456,6 @@ def _judge(made: Samples, rule: Any, seed: int) -> Samples:
     return replace(kept, log_weight=log_weight, seconds=made.seconds + perf_counter() - begun)
 
 
-def _judge_groups(run: Run, rule: Grouped, ends: list[int]) -> Iterator[Samples]:
-    """Yield what a split budget keeps, group after group; the ids of a group follow the last one's."""
-    kept, end = 0, run.start
-    for label, log_c, size in zip(rule.labels, rule.log_c, ends, strict=True):
-        group_run = replace(run, propose=lambda ids, label=label: run.propose(ids, label))  # type: ignore[call-arg]
-        parts = _judge_batches(group_run.make(end), Budgeted(log_c), run.seed)
-        while kept < size and (part := next(parts, None)) is not None:
-            yield (part := first(part, size - kept))
-            kept, end = kept + len(part), part.next_id
-
-
-def _level_weights(kept: Samples, ends: Any) -> Samples:
-    """Give the weights the mean 1 in each group of a split budget: averages under the target have the shares, too."""
-    parts = np.split(kept.log_weight, ends[:-1])
-    levels = [part - (np.logaddexp.reduce(part) - np.log(max(len(part), 1))) for part in parts]
-    return replace(kept, log_weight=np.concatenate(levels))
-
-
 def _align_rows(run: Run, n: int, row: int) -> Run:
     """Return a run in whole rows of as many proposals as a hard cap has, n rows at most."""
     if run.start % row:
@@ -470,7 +466,7 @@ def _align_rows(run: Run, n: int, row: int) -> Run:
     return replace(run, batch_size=-(-run.batch_size // row) * row, stop=run.start + rows * row)
 
 
-def _is_split(rule: Any) -> bool:
+def _is_split(rule: Any) -> TypeGuard[Grouped]:
     """Tell whether a rule has a budget that was split among groups."""
     return isinstance(rule, Grouped) and rule.left is not None
 
