@@ -11,6 +11,7 @@ References:
     | Some Problems in Interval Estimation (Fieller, 1954), for the precision
 """
 
+from collections.abc import Iterator
 from math import exp, inf, isfinite, log, sqrt
 from typing import Any, NamedTuple
 
@@ -34,7 +35,7 @@ _UNSEEN = 3.0  # times 1/n: the 95 % upper bound of the mass of what a pilot of 
 # that missed a tail can be told from one of light ratios. Behind tv and precision is the mean of r, behind kl that of
 # r log r, behind chi2 that of r²; the figures are from repeated pilots.
 _KL, _CHI2 = (1.25, 500), (2.25, 10_000)
-_TRUSTED = {"tv": (1.15, 0), "precision": (1.25, 0), "kl": _KL, "rkl": _KL, "js": _KL, "chi2": _CHI2, "ess": _CHI2}
+_TRUSTED = {"kl": _KL, "rkl": _KL, "tv": (1.15, 0), "js": _KL, "chi2": _CHI2, "ess": _CHI2, "precision": (1.25, 0)}
 _FEW, _LEAST_INDEX_OF_FEW = 500, 1.4  # for the precision of a small pilot
 _SATURATED = 30  # different ratios with a = 1; with fewer, the budget is close to the largest ratio of the sample
 
@@ -85,7 +86,10 @@ class Strata(NamedTuple):
         error changes by less than its third digit.
         """
         n = len(prefix.value)
-        edges = np.unique(np.concatenate([_edges(n // 2), n - _edges(n - n // 2)]))
+        later = _ALONE * np.exp(np.arange(1 + int(_ALONE * log(max(n / _ALONE, 1)))) / _ALONE)
+        ranks = np.append(np.arange(_ALONE), later.astype(np.int64))
+        ranks = ranks[ranks <= n // 2]
+        edges = np.unique(np.concatenate([ranks, [n // 2], n - ranks]))
         value = prefix.value[(edges[:-1] + edges[1:] - 1) // 2]
         powers = [np.add.reduceat(prefix.mass**k, edges[:-1]) for k in (1, 2, 3)]
         if len(prefix.zeros):
@@ -109,20 +113,9 @@ class Strata(NamedTuple):
         return skewed_interval(value, error, float(np.sum((np.cbrt(self.cube) * moved / error) ** 3)))
 
 
-def _edges(n: int) -> Floats:
-    """Return ranks from 0 to n: one by one at first, then in steps that grow with the rank."""
-    later = _ALONE * np.exp(np.arange(1 + int(_ALONE * log(max(n / _ALONE, 1)))) / _ALONE)
-    return np.unique(np.minimum(np.concatenate([np.arange(_ALONE), later.astype(np.int64), [n]]), n))
-
-
-def _acceptance(strata: Strata, cut: Cut) -> Floats:
-    """Return a of each stratum; at budget 1 everything is kept, also what has r = 0."""
-    return np.exp(cut.log_a(strata.value)) if cut.log_c < inf else np.ones(len(strata.value))
-
-
-def _divergence_influence(strata: Strata, cut: Cut, div: FDivergence) -> Floats:
-    """Return the influence of each stratum on the divergence left."""
-    a, rate = _acceptance(strata, cut), exp(cut.log_rate)
+def _divergence_influence(strata: Strata, cut: Cut, a: Floats, div: FDivergence) -> Floats:
+    """Return the influence of each stratum, which is kept with probability a, on the divergence left."""
+    rate = exp(cut.log_rate)
     log_free = cut.log_rate - cut.log_c  # log u wherever a < 1
     log_u = np.maximum(strata.value + cut.log_rate, log_free)
     influence = f = div.f(log_u)
@@ -132,11 +125,6 @@ def _divergence_influence(strata: Strata, cut: Cut, div: FDivergence) -> Floats:
     slope = f + div.f_star_of_f_prime(log_u)  # u f'(u), also where u is 0 and f' infinite
     tilt = float(np.sum(strata.mass * a * slope)) / rate
     return np.asarray(influence / rate - tilt * np.exp(strata.value))
-
-
-def _sum_of_squares(x: Any, y: Any, powers: Any) -> Any:
-    """Return the sum of w² (x + y r)², from those of w², w² r and w² r²."""
-    return x**2 * powers[0] + 2 * x * y * powers[1] + y**2 * powers[2]
 
 
 def _precision_interval(strata: Strata, recall: float) -> tuple[float, float]:
@@ -155,11 +143,12 @@ def _precision_interval(strata: Strata, recall: float) -> tuple[float, float]:
 
     def errors_above(t: Any) -> Any:
         """Return by how many standard errors the recall of t is above what is asked."""
-        k = np.searchsorted(ratio, t)
+        k, variance = np.searchsorted(ratio, t), 1e-300
         a, b = (1 - mass[k]) * t, share[k]  # the recall is a + b, and its influence min(r, t) - a - b r
         below, above = [sums[k] for sums in powers], [sums[-1] - sums[k] for sums in powers]
-        variance = _sum_of_squares(-a, 1 - b, below) + _sum_of_squares(t - a, -b, above)
-        return (a + b - recall) / np.sqrt(abs(variance) + 1e-300)
+        for x, y, (one, r, r_squared) in ((-a, 1 - b, below), (t - a, -b, above)):  # sums of w² (x + y r)²
+            variance = variance + x**2 * one + 2 * x * y * r + y**2 * r_squared
+        return (a + b - recall) / np.sqrt(abs(variance))
 
     errors = errors_above(ratio)
     errors[-1] = inf  # beyond the largest ratio the recall is 1 without error
@@ -196,9 +185,7 @@ class Pilot:
         mean = top + (log(least / (least - 0.8)) if 1 < least < inf else 0.0)
         square = top + (log(outer / (outer - 2.25)) / 2 if 2.25 < outer < inf else 0.0)
         samples = [self.strata, *(self.strata.add(x, unseen) for x in (top, mean, square))]
-        self.base, self.with_top, self.with_mean, self.with_square = (
-            Prefix(s.value, s.mass / np.sum(s.mass)) for s in samples
-        )
+        self.base, self.with_top, self.with_mean, self.with_square = (Prefix(s.value, s.mass) for s in samples)
         self.unseen = unseen * exp(mean)  # its mass under the target
         low, high = zip(*(_precision_interval(s, recall) for s in samples[:2]), strict=True)
         self.precision = precision, min(low), max(high)
@@ -206,45 +193,41 @@ class Pilot:
     @np.errstate(all="ignore")
     def row(self, budget: float) -> dict[str, Any]:
         """Return the columns of a plan at a budget, each with its interval, and which should not be believed."""
-        cut, rate = self.prefix.cut(budget), self.prefix.rate(budget)
-        columns = {"rate": (rate, *self.strata.interval(rate, _acceptance(self.strata, cut)))}
-        columns |= {key: self._divergence(key, budget) for key in PLANNED}
-        value, low, high = columns["tv"]
-        columns["tv"] = value, low, max(high, self.unseen)  # all of the unseen may be out of reach
-        value, low, high = (1 / (1 + max(x, 0.0)) for x in columns["chi2"])
-        columns["ess"] = value, high, low
+        cut, rate, x = self.prefix.cut(budget), self.prefix.rate(budget), self.strata.value
+        a = np.exp(cut.log_a(x)) if budget > 1 else np.ones(len(x))  # at 1 everything is kept, also what has r = 0
+        columns = {"rate": (rate, *self.strata.interval(rate, a))}
+        columns |= {key: self._divergence(key, budget, a) for key in PLANNED}
+        columns["ess"] = tuple(1 / (1 + max(columns["chi2"][i], 0.0)) for i in (0, 2, 1))
         value, low, high = self.precision
         # The true rate is at least 1/K, also where no ratio of this sample is that large.
         columns["precision"] = value / rate, low / rate, high * budget
         row: dict[str, Any] = {"budget": budget}
         for key, (value, low, high) in columns.items():
-            most = 1.0 if key in ("rate", "tv", "ess", "precision") else inf
+            most = 1.0 if key in ("rate", "tv", "precision") else inf
             ends = np.clip([value, min(low, value), max(high, value)], 0.0, most)
             ends = ends * self.net**2 if key == "ess" else ends
             row |= zip((key, f"{key}_low", f"{key}_high"), ends.tolist(), strict=True)
-        doubtful = (key for key in columns if key in _TRUSTED and self._is_doubtful(key, cut, *columns[key][1:]))
-        return row | {"unreliable": " ".join(doubtful)}
+        return row | {"unreliable": " ".join(self._doubtful(cut, columns))}
 
-    def _divergence(self, key: str, budget: float) -> tuple[float, float, float]:
+    def _divergence(self, key: str, budget: float, a: Floats) -> tuple[float, float, float]:
         """Return a divergence left, with its interval: from the spread of the sample, and what the unseen could do."""
         div, prefix = divergence(key), self.prefix
         samples = prefix, self.base, self.with_top, self.with_square if key == "chi2" else self.with_mean
         value, base, *others = (p.divergence_left(div, budget) for p in samples)
-        low, high = self.strata.interval(value, _divergence_influence(self.strata, prefix.cut(budget), div))
+        low, high = self.strata.interval(value, _divergence_influence(self.strata, prefix.cut(budget), a, div))
         changes = [0.0, *(other - base for other in others if isfinite(other))]
-        return value, low + min(changes), high + max(changes)
+        high += max(changes)
+        return value, low + min(changes), max(high, self.unseen) if key == "tv" else high  # all unseen may be missed
 
-    def _is_doubtful(self, key: str, cut: Cut, low: float, high: float) -> bool:
-        """Whether the tail may be too heavy for a column, the pilot too small to tell, or the budget close to M."""
-        prefix, (least, size) = self.prefix, _TRUSTED[key]
-        if key == "precision" and prefix.count < _FEW:
-            least = _LEAST_INDEX_OF_FEW
-        index = self.least_outer_index if key in ("chi2", "ess") else self.least_index
-        if prefix.count < size or index <= least:
-            return True
-        if key in ("tv", "precision"):
-            return False
-        different = 1 + np.count_nonzero(np.diff(prefix.value[prefix.free(cut) :]))  # a few atoms tell little of a tail
-        near = cut.log_c == -prefix.value[-1] or different < min(_SATURATED, prefix.count)
-        perfect = high >= 1 if key == "ess" else low <= 0
-        return bool(near or perfect)
+    def _doubtful(self, cut: Cut, columns: dict[str, tuple[float, float, float]]) -> Iterator[str]:
+        """Yield the columns for which the tail may be too heavy, the pilot too small to tell, or the budget near M."""
+        count, saturated = self.prefix.count, self.prefix.value[self.prefix.free(cut) :]
+        different = 1 + np.count_nonzero(np.diff(saturated))  # a few atoms tell little of a tail
+        near = cut.log_c == -saturated[-1] or different < min(_SATURATED, count)
+        for key, (least, size) in _TRUSTED.items():
+            index = self.least_outer_index if key in ("chi2", "ess") else self.least_index
+            if key == "precision" and count < _FEW:
+                least = _LEAST_INDEX_OF_FEW
+            perfect = columns["chi2" if key == "ess" else key][1] <= 0
+            if count < size or index <= least or (key not in ("tv", "precision") and (near or perfect)):
+                yield key

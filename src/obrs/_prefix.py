@@ -13,7 +13,7 @@ from ._checks import is_number
 from .budget import Cut
 from .divergences import FDivergence
 from .errors import InputError
-from .root import slack_of, solve_sorted
+from .root import solve_sorted
 
 __all__ = ["Prefix"]
 
@@ -25,7 +25,7 @@ class Prefix:
 
     Args:
         log_ratio: Log-ratios, 1-D float64, of which at least one is finite.
-        mass: Their masses, which sum to 1; None if all have the same.
+        mass: Their masses, of any sum; None if all have the same.
 
     Attributes:
         value, ratio, mass: log r and r over the mean of r, ascending, and their masses.
@@ -39,37 +39,28 @@ class Prefix:
 
     def __init__(self, log_ratio: Floats, mass: Floats | None = None) -> None:
         self.count, self.even = len(log_ratio), mass is None
-        if mass is None:
-            value = np.sort(log_ratio)  # ten times as fast as the order, which only masses need
+        if mass is None:  # a sort is ten times as fast as the order, which only masses need
+            value, mass, self._total = np.sort(log_ratio), np.ones(self.count), float(self.count)
         else:
             order = np.argsort(log_ratio, kind="stable")
-            value, mass = log_ratio[order], mass[order]
+            value, mass, self._total = log_ratio[order], (mass / np.sum(mass))[order], 1.0
         first = int(np.searchsorted(value, -inf, side="right"))
-        self.zeros, self.mass = np.split(np.full(self.count, 1 / self.count) if mass is None else mass, [first])
+        self.mass_above = np.append(np.cumsum(mass[::-1])[::-1], 0.0)[first:] / self._total
+        self.zeros, self.mass = np.split(mass / self._total, [first])
         ratio = np.exp(value[first:] - value[-1])
         mean = float(self.mass @ ratio)
         self.value, self.ratio = value[first:] - value[-1] - log(mean), ratio / mean
-        if mass is None:
-            self.mass_above = np.arange(self.count - first, -1.0, -1.0) / self.count
-        else:
-            self.mass_above = np.append(np.cumsum(self.mass[::-1])[::-1], 0.0)
         self.sum_below = np.append(0.0, np.cumsum(self.mass * self.ratio))
         self.log_mean = float(value[-1]) + log(mean)
         self.least_budget, self.max_budget = max(1.0, 1 / float(self.mass_above[0])), float(self.ratio[-1])
-        self._cuts: dict[float, Cut] = {}
-
-    def reaches(self, budget: float) -> bool:
-        """Whether a budget can be met, up to rounding."""
-        return budget == 1 or budget >= self.least_budget * (1 - slack_of(len(self.value), not self.even))
+        self._cuts = {1.0: Cut(inf, 0.0)}
 
     def cut(self, budget: float) -> Cut:
         """Return log c, for r over its mean, and the log of the rate: exact rejection beyond M."""
-        if budget == 1:
-            return Cut(inf, 0.0)
         if budget not in self._cuts:
-            masses, total = (None, float(self.count)) if self.even else (self.mass[None], 1.0)
+            masses = None if self.even else self.mass[None]
             with np.errstate(all="ignore"):  # far above 1/c exponentials overflow, and their quotient is 0
-                log_c = float(solve_sorted(self.value[None], masses, total / budget)[0])
+                log_c = float(solve_sorted(self.value[None], masses, self._total / budget)[0])
             exact = -float(self.value[-1])
             self._cuts[budget] = Cut(log_c, -log(budget)) if log_c > exact else Cut(exact, exact)
         return self._cuts[budget]
@@ -87,10 +78,8 @@ class Prefix:
         cut = self.cut(budget)
         free, rate = self.free(cut), exp(cut.log_rate)
         total = float(self.mass[free:] @ div.f(self.value[free:] + cut.log_rate)) / rate
-        if free:
+        if free or (budget == 1 and len(self.zeros)):  # all of these have one u; at budget 1, those with r = 0
             total += max(1 - float(self.mass_above[free]) / rate, 0.0) * float(div.f(cut.log_rate - cut.log_c))
-        elif cut.log_c == inf and len(self.zeros):
-            total += float(np.sum(self.zeros)) * float(div.f(-inf))
         return max(total, 0.0)  # below 0 only by rounding
 
     def precision_at(self, recall: float) -> float:

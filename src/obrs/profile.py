@@ -24,7 +24,7 @@ from .errors import BudgetError, InputError, InputTypeError
 from .groups import Grouped, any_labels, groups_of
 from .looks import LOOKS, budget_colours, styled
 from .looks import figure as new_figure
-from .root import brent
+from .root import brent, slack_of
 from .types import Array
 
 __all__ = ["Curve", "Frontier", "Plan", "Profile"]
@@ -137,8 +137,7 @@ class Profile:
             if not mass.any():
                 raise InputError("weights must not all be 0")
             some = mass > _NOTHING
-            values, mass = values[some], mass[some].astype(np.float64)
-            mass, signs = mass / mass.sum(), None if signs is None else signs[some]
+            values, mass, signs = values[some], mass[some].astype(np.float64), None if signs is None else signs[some]
         if not np.any(values > -inf):
             raise out_of_reach(1.0, 0.0)
         self.calibrated, self._prefix = bool(calibrated), Prefix(values, mass)
@@ -196,8 +195,8 @@ class Profile:
 
     def _check(self, budget: Any) -> float:
         """Return a budget that can be met."""
-        k = check_budget(budget)
-        if not self._prefix.reaches(k):
+        k, prefix = check_budget(budget), self._prefix
+        if k != 1 and k < prefix.least_budget * (1 - slack_of(len(prefix.value), not prefix.even)):
             raise out_of_reach(1 / k, self.possible)
         return k
 
@@ -485,7 +484,7 @@ class Profile:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: the line, and a plan of the usual budgets that can be met."""
-        usual = [k for k in (1.0, 1.5, 2.0, 4.0, 8.0) if self._prefix.reaches(k)]
+        usual = [k for k in (1.0, 1.5, 2.0, 4.0, 8.0) if k == 1 or k >= self._prefix.least_budget]
         return f"{paragraph(repr(self))}\n{self.plan(usual)._repr_html_()}"
 
 
