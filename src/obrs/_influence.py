@@ -197,7 +197,8 @@ class Pilot:
         a = np.exp(cut.log_a(x)) if budget > 1 else np.ones(len(x))  # at 1 everything is kept, also what has r = 0
         columns = {"rate": (rate, *self.strata.interval(rate, a))}
         columns |= {key: self._divergence(key, budget, a) for key in PLANNED}
-        columns["ess"] = tuple(1 / (1 + max(columns["chi2"][i], 0.0)) for i in (0, 2, 1))
+        value, high, low = (1 / (1 + max(x, 0.0)) for x in columns["chi2"])
+        columns["ess"] = value, low, high
         value, low, high = self.precision
         # The true rate is at least 1/K, also where no ratio of this sample is that large.
         columns["precision"] = value / rate, low / rate, high * budget

@@ -14,7 +14,7 @@ import numpy as np
 
 from ._arrays import as_floats, known_values, like, namespace
 from ._checks import as_log_ratio, check_count, check_ratios, out_of_reach
-from .divergences import FDivergence
+from .divergences import FDivergence, divergence_between
 from .draws import Purpose, uniform_columns
 from .errors import BudgetError, InputError, InputTypeError
 from .types import Array
@@ -75,9 +75,8 @@ def divergence_left(div: FDivergence, log_ratio: Floats, q: Floats, zero: float,
     starts = _pool(best, p)
     o, p = np.add.reduceat(best, starts), np.add.reduceat(p, starts)
     with np.errstate(divide="ignore"):
-        terms = np.where(o > 0, o * div.f(np.log(p) - np.log(np.where(o > 0, o, 1.0))), p * div.critic(inf))
-    missed = zero**budget * float(div.f(-inf)) if zero else 0.0
-    return max(float(np.sum(terms)) + missed, 0.0)
+        left = divergence_between(div, np.log(p), np.log(o))
+    return max(left + (zero**budget * float(div.f(-inf)) if zero else 0.0), 0.0)
 
 
 def _race(q: Floats, lower: float, target: Floats, budget: int) -> Floats:

@@ -219,6 +219,15 @@ def divergence(key_or_record: str | FDivergence) -> FDivergence:
     )
 
 
+def divergence_between(div: FDivergence, log_p: Any, log_q: Any) -> float:
+    """Return D_f(P‖Q) from the logs of the masses of both at the same points; where Q has none, p f'(inf)."""
+    q = np.exp(log_q)
+    met = q > 0
+    missed = float(np.sum(np.exp(log_p[~met])))
+    beyond = missed * float(div.critic(inf)) if missed else 0.0
+    return float(q[met] @ div.f(log_p[met] - log_q[met])) + beyond
+
+
 def pr(lam: float) -> FDivergence:
     """Make the precision-recall divergence `f(u) = max(lam u, 1) - max(lam, 1)`.
 

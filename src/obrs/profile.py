@@ -19,7 +19,7 @@ from ._influence import PLANNED, Pilot
 from ._prefix import Prefix
 from ._text import html_table, paragraph, text_table
 from .choice import check_cap, divergence_left
-from .divergences import DIVERGENCES, FDivergence, divergence
+from .divergences import DIVERGENCES, FDivergence, divergence, divergence_between
 from .errors import BudgetError, InputError, InputTypeError
 from .groups import Grouped, any_labels, groups_of
 from .looks import LOOKS, budget_colours, styled
@@ -68,11 +68,10 @@ class Plan(list[Row]):
     def table(self, titles: Mapping[str, str], cell: Callable[[Row, str], str]) -> tuple[list[str], list[list[str]]]:
         """Return head and rows: the budget, the columns of `titles` that there are, and proposals if n is known."""
         keys = [key for key in titles if self and key in self[0]]
-        counted = [row["proposals"] for row in self if row["proposals"] is not None]
-        head = ["budget", *(titles[key] for key in keys), *(["proposals"] if counted else [])]
-        cells = [[f"{row['budget']:g}", *(cell(row, key) for key in keys)] for row in self]
-        costs = [[f"{number:,.0f}"] for number in counted] or [[]] * len(self)
-        return head, [row + cost for row, cost in zip(cells, costs, strict=True)]
+        rows = [[f"{row['budget']:g}", *(cell(row, key) for key in keys)] for row in self]
+        if counts := [f"{row['proposals']:,.0f}" for row in self if row["proposals"] is not None]:
+            rows = [[*cells, count] for cells, count in zip(rows, counts, strict=True)]
+        return ["budget", *(titles[key] for key in keys), *["proposals"] * bool(counts)], rows
 
     def __str__(self) -> str:
         """Return the plan as aligned text, with its notes; `~` marks what is unreliable."""
@@ -167,8 +166,7 @@ class Profile:
 
     def beta(self, lam: Array) -> Any:
         """Return the recall E_P[min(1, 1/(lam r))] = alpha(lam)/lam at each slope; at 0 it is 1."""
-        beta = _divide(self.alpha(lam), known_values(lam, "lam"))
-        return float(beta) if beta.ndim == 0 else beta
+        return _divide(self.alpha(lam), known_values(lam, "lam"))
 
     def curve(self, budget: float = 1.0, points: int = 257) -> Curve:
         """Return the precision-recall curve after rejection with this budget; 1 is the model itself.
@@ -223,10 +221,10 @@ class Profile:
             (0.2, 0.0)
         """
         cut, prefix = self._prefix.cut(self._check(budget)), self._prefix
-        free, threshold = prefix.free(cut), exp(-cut.log_c)
+        threshold = exp(-cut.log_c)
         if cut.log_c == inf and not len(prefix.zeros):  # the smallest c that keeps all of them
             threshold = float(prefix.ratio[0])
-        return min(max(float(prefix.mass[free:] @ (prefix.ratio[free:] - threshold)), 0.0), 1.0)
+        return min(float(prefix.mass @ np.maximum(prefix.ratio - threshold, 0.0)), 1.0)
 
     def divergence(self, key_or_record: str | FDivergence, budget: float = 1.0, *, cap: bool = False) -> float:
         """Return D_f(P||kept), the divergence that is left after rejection; at budget 1, that of the model.
@@ -241,17 +239,14 @@ class Profile:
     def bound(self, key_or_record: str | FDivergence, budget: float) -> float:
         """Return an upper bound on the divergence left, for this pair: of samples, the M of the empirical pair.
 
-        In general it is D (1 - (K - 1)/(M - 1)): the mixture q + s (p - q) stays below K q as long as
-        1 + s (M - 1) <= K, and by convexity its divergence is at most (1 - s) D. The paper has (K - 1)/M.
-
-        For kl it is also that of the geometric path p_b = p^b q^(1-b) / E_Q[r^b], which stays below K q as long as
-        b log M - log E_Q[r^b] <= log K: (1 - b) KL + log E_Q[r^b], with b the root.
+        In general it is D (1 - (K - 1)/(M - 1)), from a mixture with the target; the paper has (K - 1)/M. For kl it is
+        also (1 - b) KL + log E_Q[r^b], from the path p^b q^(1-b), with M^b = K E_Q[r^b]. The page on theory has proofs.
 
         References:
             | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024), Theorem 3.2, corrected
         """
-        div, k, m, prefix = divergence(key_or_record), self._check(budget), self.max_budget, self._prefix
-        if k >= m:
+        div, k, prefix = divergence(key_or_record), self._check(budget), self._prefix
+        if k >= (m := self.max_budget):
             return 0.0
         bound = self.divergence(div) * (1 - (k - 1) / (m - 1))
         if div is not DIVERGENCES["kl"] or len(prefix.zeros):
@@ -305,11 +300,15 @@ class Profile:
             (0.131, 0.0)
         """
         number, wanted = None if n is None else check_count(n, "n"), _as_budgets(budgets)
+        grouped = groups is not None or shares is not None
+        if cap and grouped:
+            raise InputError("a hard cap has no groups; leave out groups and shares, or cap")
         if cap:
-            if groups is not None or shares is not None:
-                raise InputError("a hard cap has no groups; leave out groups and shares, or cap")
-            plan = Plan(self._cap_row(check_cap(k)) for k in wanted)
-        elif groups is not None or shares is not None:
+            plan = Plan([])
+            for k in map(check_cap, wanted):
+                left = {key: self.divergence(key, k, cap=True) for key in PLANNED}
+                plan.append({"budget": k, "rate": 1 / k, **left, "ess": self.net**2 / (1 + left["chi2"])})
+        elif grouped:
             plan = self._plan_groups(wanted, groups, shares)
         else:
             pilot = Pilot(self._prefix, recall, self.net, self._net_error)
@@ -320,14 +319,9 @@ class Profile:
             row["proposals"] = None if number is None else number / row["rate"]
         if self.calibrated:
             return plan
-        kept = [key for key in ("budget", "rate", "rate_low", "rate_high", "proposals") if plan and key in plan[0]]
+        kept = ("budget", "rate", "rate_low", "rate_high", "proposals")
         note = "scores, not ratios: fit their scale with .calibrate(real, fake) for divergences and weights"
-        return Plan(({key: row[key] for key in kept} for row in plan), [note])
-
-    def _cap_row(self, budget: int) -> Row:
-        """Return what the best choice of 1 among K leaves."""
-        left = {name: self.divergence(name, budget, cap=True) for name in PLANNED}
-        return {"budget": budget, "rate": 1 / budget} | left | {"ess": self.net**2 / (1 + left["chi2"])}
+        return Plan(({key: row[key] for key in kept if key in row} for row in plan), [note])
 
     def _plan_groups(self, budgets: Iterable[Any], groups: Any, shares: Any) -> Plan:
         """Return what one constant per group leaves, also of the target where nothing is kept."""
@@ -335,23 +329,17 @@ class Profile:
             raise InputError("shares need groups, and groups log-ratios without weights and signs")
         groups_of(labels := any_labels(groups), self._shape)  # checks the shape
         values, labels = self.log_ratio, labels.reshape(-1)
-        rows, notes = [], []
+        log_p, plan = values - self.log_mean_ratio - log(self.size), Plan([])
         for rule in [Grouped.fit(values, budget, labels, shares=shares) for budget in budgets]:
             rate = 1 / float(rule.budget or 1.0)
-            mass = np.exp(rule(values, labels)) / (self.size * rate)
-            kept = mass > 0
-            missing = float(np.sum(np.exp(values[~kept] - self.log_mean_ratio))) / self.size
-            log_u = rule.log_weight(values, labels)[kept] - self.log_mean_ratio + log(rate)
-            left = {}
-            for div in map(divergence, PLANNED):
-                beyond = missing * float(div.critic(inf)) if missing else 0.0
-                left[div.name] = max(float(mass[kept] @ div.f(log_u)) + beyond, 0.0)
-            row = {"budget": 1 / rate, "rate": rate} | left | {"ess": 1 / (1 + left["chi2"])}
-            rows.append(row | {"exact": rule.exact, "groups": rule.groups})
+            log_kept = rule(values, labels) - log(rate * self.size)
+            left = {key: max(divergence_between(divergence(key), log_p, log_kept), 0.0) for key in PLANNED}
+            row = {"budget": 1 / rate, "rate": rate, **left, "ess": 1 / (1 + left["chi2"])}
+            plan.append(row | {"exact": rule.exact, "groups": rule.groups})
             exact = [f"{group.label!r} (M = {group.max_budget:.4g})" for group in rule.groups if group.exact]
             which = "every group" if rule.exact else ", ".join(exact[:5]) + ", …" * (len(exact) > 5)
-            notes.append(f"budget {rule.budget:.4g}: exact rejection in {which}" if exact else "")
-        return Plan(rows, notes)
+            plan.notes += [f"budget {rule.budget:.4g}: exact rejection in {which}"] * bool(exact)
+        return plan
 
     def budget_for(
         self,
@@ -399,7 +387,6 @@ class Profile:
         if not is_number(goal) or not 0 <= float(goal) <= most or (rises and float(goal) == 0):
             ends = "at least 0" if most == inf else "above 0 and at most 1" if rises else "from 0 to 1"
             raise InputError(f"{key} must be a number {ends}, got {goal!r:.60}")
-        goal = float(goal)
         measures: dict[str, Callable[[float], float]] = {"ess": self.ess, "truncated": self.truncated}
         if key == "precision":
             model = self._prefix.precision_at(recall)
@@ -407,17 +394,17 @@ class Profile:
         measure = measures.get(key, partial(self.divergence, key))
 
         def lacking(budget: float) -> float:
-            return goal - measure(budget) if rises else measure(budget) - goal
+            return float(goal) - measure(budget) if rises else measure(budget) - float(goal)
 
         least = self._prefix.least_budget  # between 1 and this one no budget can be met
         last = max(least, self.max_budget)
         for budget in (1.0, least):
-            if lacking(budget) <= 0:
+            if goal == inf or lacking(budget) <= 0:
                 return budget
-        if lacking(last) > 1e-12:  # less is rounding: rejection is exact there
+        if (short := lacking(last)) > 1e-12:  # less is rounding: rejection is exact there
             best = f"the best is {measure(last):.4g}, at budget {last:.4g}"
-            raise BudgetError(f"{key}={goal:g} is not reached at any budget: {best}")
-        if lacking(last) >= 0 or lacking(exp(log(last))) > 0:
+            raise BudgetError(f"{key}={float(goal):g} is not reached at any budget: {best}")
+        if short >= 0 or lacking(exp(log(last))) > 0:
             return last
         root = exp(brent(lambda log_k: lacking(exp(log_k)), log(least), log(last)))
         while lacking(root) > 0:  # by rounding
@@ -490,16 +477,15 @@ class Profile:
 
 def _divide(precision: Any, slope: Any) -> Any:
     """Return the recall that goes with a precision, which at slope 0 is 1."""
-    return np.divide(precision, slope, where=np.asarray(slope) > 0, out=np.ones(np.shape(slope)))
+    recall = np.divide(precision, slope, where=np.asarray(slope) > 0, out=np.ones(np.shape(slope)))
+    return recall if recall.ndim else float(recall)
 
 
 def _as_budgets(budgets: Any) -> list[Any]:
-    try:
-        if not isinstance(budgets, str | bytes | Mapping):
-            return list(budgets)
-    except TypeError:  # of a number, or an array without axes
-        pass
-    raise InputTypeError(f"budgets must be a list of budgets, got {budgets!r:.60}")
+    is_list = isinstance(budgets, Iterable) and not isinstance(budgets, str | bytes | Mapping)
+    if not is_list or getattr(budgets, "ndim", 1) == 0:
+        raise InputTypeError(f"budgets must be a list of budgets, got {budgets!r:.60}")
+    return list(budgets)
 
 
 def removable_kl(nats: float, budgets: Iterable[float]) -> str:
