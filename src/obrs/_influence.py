@@ -85,17 +85,13 @@ class Strata(NamedTuple):
         Towards both ends they grow thinner, in proportion to the rank, and the last proposals stand alone. A standard
         error changes by less than its third digit.
         """
-        n = len(prefix.value)
+        first, n = prefix.first, prefix.count - prefix.first
         later = _ALONE * np.exp(np.arange(1 + int(_ALONE * log(max(n / _ALONE, 1)))) / _ALONE)
         ranks = np.append(np.arange(_ALONE), later.astype(np.int64))
         ranks = ranks[ranks <= n // 2]
-        edges = np.unique(np.concatenate([ranks, [n // 2], n - ranks]))
-        value = prefix.value[(edges[:-1] + edges[1:] - 1) // 2]
-        powers = [np.add.reduceat(prefix.mass**k, edges[:-1]) for k in (1, 2, 3)]
-        if len(prefix.zeros):
-            value = np.append(-inf, value)
-            powers = [np.append(np.sum(prefix.zeros**k), power) for k, power in zip((1, 2, 3), powers, strict=True)]
-        return cls(value, *powers)
+        edges = np.unique(np.concatenate([[0], first + ranks, [first + n // 2], prefix.count - ranks]))
+        powers = (np.add.reduceat(prefix.mass**k, edges[:-1]) for k in (1, 2, 3))
+        return cls(prefix.value[(edges[:-1] + edges[1:] - 1) // 2], *powers)
 
     def add(self, value: float, mass: float) -> "Strata":
         """Return the strata with three more proposals, which have this mass together, at one log-ratio."""
@@ -176,7 +172,7 @@ class Pilot:
         precision = prefix.precision_at(recall)
         self.prefix, self.strata = prefix, Strata.divide(prefix)
         self.net = np.clip(abs(net) + _Z * net_error * np.array([0, -1, 1]), 0, 1)
-        least, outer = (tail_index(prefix.value, prefix.mass, depth)[1] for depth in (0.6, 0.4))
+        least, outer = (tail_index(*prefix.positive, depth)[1] for depth in (0.6, 0.4))
         # A tail that begins far out, as between Student distributions, shows in the very largest alone.
         self.least_index, self.least_outer_index = least, (outer := min(least, outer))
         unseen, top = _UNSEEN * float(np.sum(self.strata.square)), float(self.strata.value[-1])

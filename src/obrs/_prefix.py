@@ -21,7 +21,7 @@ Floats = np.ndarray[Any, Any]
 
 
 class Prefix:
-    """Sorted log-ratios of r over its mean, with masses w that sum to 1; those with r = 0 are kept apart.
+    """Sorted log-ratios of r over its mean, those with r = 0 first, with masses w that sum to 1.
 
     Args:
         log_ratio: Log-ratios, 1-D float64, of which at least one is finite.
@@ -29,8 +29,8 @@ class Prefix:
 
     Attributes:
         value, ratio, mass: log r and r over the mean of r, ascending, and their masses.
-        zeros: The masses of the proposals with r = 0.
-        mass_above: Sums of w over `[j:]`, for j = 0 … n; the first is the share of the proposals with r > 0.
+        first: How many have r = 0.
+        mass_above: Sums of w over `[j:]`, for j = 0 … n; `possible` is that over r > 0.
         sum_below: Sums of w r over `[:j]`, for j = 0 … n.
         log_mean: log E[r] as given.
         least_budget: From here on as many as a budget keeps have r > 0; a budget of 1 keeps also those with r = 0.
@@ -40,27 +40,33 @@ class Prefix:
     def __init__(self, log_ratio: Floats, mass: Floats | None = None) -> None:
         self.count, self.even = len(log_ratio), mass is None
         if mass is None:  # a sort is ten times as fast as the order, which only masses need
-            value, mass, self._total = np.sort(log_ratio), np.ones(self.count), float(self.count)
+            value, mass, total = np.sort(log_ratio), np.ones(self.count), float(self.count)
         else:
             order = np.argsort(log_ratio, kind="stable")
-            value, mass, self._total = log_ratio[order], (mass / np.sum(mass))[order], 1.0
-        first = int(np.searchsorted(value, -inf, side="right"))
-        self.mass_above = np.append(np.cumsum(mass[::-1])[::-1], 0.0)[first:] / self._total
-        self.zeros, self.mass = np.split(mass / self._total, [first])
-        ratio = np.exp(value[first:] - value[-1])
+            value, mass, total = log_ratio[order], (mass / np.sum(mass))[order], 1.0
+        self.first = int(np.searchsorted(value, -inf, side="right"))
+        self.mass, self.mass_above = mass / total, np.append(np.cumsum(mass[::-1])[::-1], 0.0) / total
+        ratio = np.exp(value - value[-1])
         mean = float(self.mass @ ratio)
-        self.value, self.ratio = value[first:] - value[-1] - log(mean), ratio / mean
+        self.value, self.ratio = value - value[-1] - log(mean), ratio / mean
         self.sum_below = np.append(0.0, np.cumsum(self.mass * self.ratio))
-        self.log_mean = float(value[-1]) + log(mean)
-        self.least_budget, self.max_budget = max(1.0, 1 / float(self.mass_above[0])), float(self.ratio[-1])
+        self.log_mean, self.max_budget = float(value[-1]) + log(mean), float(self.ratio[-1])
+        self.possible = float(self.mass_above[self.first])
+        self.least_budget = max(1.0, 1 / self.possible)
         self._cuts = {1.0: Cut(inf, 0.0)}
+
+    @property
+    def positive(self) -> tuple[Floats, Floats]:
+        """log r over its mean and masses of the proposals with r > 0."""
+        return self.value[self.first :], self.mass[self.first :]
 
     def cut(self, budget: float) -> Cut:
         """Return log c, for r over its mean, and the log of the rate: exact rejection beyond M."""
         if budget not in self._cuts:
-            masses = None if self.even else self.mass[None]
+            value, mass = self.positive
+            masses, total = (None, self.count) if self.even else (mass[None], 1)
             with np.errstate(all="ignore"):  # far above 1/c exponentials overflow, and their quotient is 0
-                log_c = float(solve_sorted(self.value[None], masses, self._total / budget)[0])
+                log_c = float(solve_sorted(value[None], masses, total / budget)[0])
             exact = -float(self.value[-1])
             self._cuts[budget] = Cut(log_c, -log(budget)) if log_c > exact else Cut(exact, exact)
         return self._cuts[budget]
@@ -78,7 +84,7 @@ class Prefix:
         cut = self.cut(budget)
         free, rate = self.free(cut), exp(cut.log_rate)
         total = float(self.mass[free:] @ div.f(self.value[free:] + cut.log_rate)) / rate
-        if free or (budget == 1 and len(self.zeros)):  # all of these have one u; at budget 1, those with r = 0
+        if free > self.first:  # u is the same for all of these
             total += max(1 - float(self.mass_above[free]) / rate, 0.0) * float(div.f(cut.log_rate - cut.log_c))
         return max(total, 0.0)  # below 0 only by rounding
 

@@ -29,7 +29,6 @@ from .types import Array
 
 __all__ = ["Curve", "Frontier", "Plan", "Profile"]
 
-Floats = np.ndarray[Any, Any]
 Row = dict[str, Any]
 
 GOALS = (*DIVERGENCES, "ess", "truncated", "precision")
@@ -140,7 +139,7 @@ class Profile:
         if not np.any(values > -inf):
             raise out_of_reach(1.0, 0.0)
         self.calibrated, self._prefix = bool(calibrated), Prefix(values, mass)
-        self.size, self.possible = self._prefix.count, float(self._prefix.mass_above[0])
+        self.size, self.possible = self._prefix.count, self._prefix.possible
         self.log_mean_ratio, self.max_budget = self._prefix.log_mean, self._prefix.max_budget
         self.net, self._net_error = 1.0, 0.0
         if signs is not None:
@@ -151,7 +150,8 @@ class Profile:
     @property
     def sorted_log_ratio(self) -> tuple[Any, Any]:
         """The log-ratios with r > 0 as given, ascending, and their masses."""
-        return self._prefix.value + self.log_mean_ratio, self._prefix.mass
+        value, mass = self._prefix.positive
+        return value + self.log_mean_ratio, mass
 
     def alpha(self, lam: Array) -> Any:
         """Return the precision E_Q[min(lam r, 1)] at each slope `lam` in [0, inf]."""
@@ -161,7 +161,7 @@ class Profile:
         with np.errstate(divide="ignore"):
             position = np.searchsorted(self._prefix.value, -np.log(slope))  # from there on lam r is at least 1
         below = self._prefix.sum_below[position]
-        alpha = self._prefix.mass_above[position] + below * np.where(below > 0, slope, 0.0)
+        alpha = np.minimum(self._prefix.mass_above[position], self.possible) + below * np.where(below > 0, slope, 0.0)
         return float(alpha) if alpha.ndim == 0 else alpha
 
     def beta(self, lam: Array) -> Any:
@@ -194,7 +194,7 @@ class Profile:
     def _check(self, budget: Any) -> float:
         """Return a budget that can be met."""
         k, prefix = check_budget(budget), self._prefix
-        if k != 1 and k < prefix.least_budget * (1 - slack_of(len(prefix.value), not prefix.even)):
+        if k != 1 and k < prefix.least_budget * (1 - slack_of(prefix.count - prefix.first, not prefix.even)):
             raise out_of_reach(1 / k, self.possible)
         return k
 
@@ -221,9 +221,7 @@ class Profile:
             (0.2, 0.0)
         """
         cut, prefix = self._prefix.cut(self._check(budget)), self._prefix
-        threshold = exp(-cut.log_c)
-        if cut.log_c == inf and not len(prefix.zeros):  # the smallest c that keeps all of them
-            threshold = float(prefix.ratio[0])
+        threshold = exp(-cut.log_c) if cut.log_c < inf else prefix.ratio[0]  # of the smallest c that keeps all of them
         return min(float(prefix.mass @ np.maximum(prefix.ratio - threshold, 0.0)), 1.0)
 
     def divergence(self, key_or_record: str | FDivergence, budget: float = 1.0, *, cap: bool = False) -> float:
@@ -232,8 +230,8 @@ class Profile:
         With `cap` the budget is a hard cap: what is left by the best choice of 1 among exactly K, `obrs.rules.Choice`.
         """
         if cap:
-            prefix, zero = self._prefix, float(np.sum(self._prefix.zeros))
-            return divergence_left(divergence(key_or_record), prefix.value, prefix.mass, zero, check_cap(budget))
+            value, mass, zeros = *self._prefix.positive, self._prefix.mass[: self._prefix.first]
+            return divergence_left(divergence(key_or_record), value, mass, float(zeros.sum()), check_cap(budget))
         return self._prefix.divergence_left(divergence(key_or_record), self._check(budget))
 
     def bound(self, key_or_record: str | FDivergence, budget: float) -> float:
@@ -249,7 +247,7 @@ class Profile:
         if k >= (m := self.max_budget):
             return 0.0
         bound = self.divergence(div) * (1 - (k - 1) / (m - 1))
-        if div is not DIVERGENCES["kl"] or len(prefix.zeros):
+        if div is not DIVERGENCES["kl"] or prefix.first:
             return bound
 
         def excess(b: float) -> float:  # log M^b / E_Q[r^b] over log K
