@@ -110,9 +110,9 @@ def test_flipping_one_input_bit_flips_half_of_the_output_bits(which):
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_the_largest_word_stays_below_one(dtype):
     bits = {"float64": 53, "float32": 24}[dtype]
-    top = draws._to_uniforms(np.array([-1, 0]), np.empty(2, dtype))
+    top = draws._write_fractions(np.array([-1, 0]), np.empty(2, dtype))
     assert top.tolist() == [1 - 2.0**-bits, 0.0]
-    native = draws._to_uniforms(torch.tensor([-1, 0]), torch.empty(2, dtype=getattr(torch, dtype)))
+    native = draws._write_fractions(torch.tensor([-1, 0]), torch.empty(2, dtype=getattr(torch, dtype)))
     assert native.tolist() == top.tolist()
 
 

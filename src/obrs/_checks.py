@@ -81,7 +81,7 @@ def is_number(x: Any) -> bool:
 
 def check_count(value: Any, name: str, least: int = 1) -> int:
     """Return a whole number of at least 1, or of another least one."""
-    whole = _as_whole(value)
+    whole = _whole_number(value)
     if whole is None or whole < least:
         raise InputError(f"{name} must be a whole number of at least {least}, got {_short(value)}")
     if not whole < 2**63:
@@ -89,7 +89,7 @@ def check_count(value: Any, name: str, least: int = 1) -> int:
     return whole
 
 
-def _as_whole(value: Any) -> int | None:
+def _whole_number(value: Any) -> int | None:
     """Return a number as an integer, None if it is none; integers never go through floats, which end at 2**53."""
     if not is_number(value):
         return None

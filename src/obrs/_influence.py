@@ -6,12 +6,10 @@ the influences. Two effects besides the direct one: c moves by dc = -(a(x) - Z)/
 budget, and the normalisation moves by r(x) - 1. Terms from proposals that cross the threshold cancel.
 
 References:
-    | On the Removal of Skewness by Transformation (Hall, 1992)
     | A Simple General Approach to Inference About the Tail of a Distribution (Hill, 1975)
     | Some Problems in Interval Estimation (Fieller, 1954), for the precision
 """
 
-from collections.abc import Iterator
 from math import exp, inf, isfinite, log, sqrt
 from typing import Any, NamedTuple
 
@@ -20,9 +18,10 @@ import numpy as np
 from ._prefix import Prefix
 from .budget import Cut
 from .divergences import FDivergence, divergence
+from .estimate import skewed_interval
 from .root import brent
 
-__all__ = ["PLANNED", "Pilot", "skewed_interval", "tail_index"]
+__all__ = ["PLANNED", "Pilot", "tail_index"]
 
 Floats = np.ndarray[Any, Any]
 
@@ -34,19 +33,10 @@ _UNSEEN = 3.0  # times 1/n: the 95 % upper bound of the mass of what a pilot of 
 # By column: what the lower bound of the tail index must exceed for it to be promised, and from which size on a pilot
 # that missed a tail can be told from one of light ratios. Behind tv and precision is the mean of r, behind kl that of
 # r log r, behind chi2 that of r²; the figures are from repeated pilots.
-_KL, _CHI2 = (1.25, 500), (2.25, 10_000)
-_TRUSTED = {"kl": _KL, "rkl": _KL, "tv": (1.15, 0), "js": _KL, "chi2": _CHI2, "ess": _CHI2, "precision": (1.25, 0)}
-_FEW, _LEAST_INDEX_OF_FEW = 500, 1.4  # for the precision of a small pilot
+_KL = (1.25, 500)
+_TRUSTED = {"kl": _KL, "rkl": _KL, "tv": (1.15, 0), "js": _KL, "chi2": (2.25, 10_000), "precision": (1.25, 0)}
+_FEW, _TRUSTED_OF_FEW = 500, {"precision": (1.4, 0)}  # of a smaller pilot
 _SATURATED = 30  # different ratios with a = 1; with fewer, the budget is close to the largest ratio of the sample
-
-
-def skewed_interval(value: float, error: float, skewness: float) -> tuple[float, float]:
-    """Return the 95 % interval of a mean with this standard error and skewness, by Hall's cubic transformation."""
-    z = np.array([_Z, -_Z])
-    if abs(skewness) >= 1e-6:
-        z = 3 / skewness * (np.cbrt(1 + skewness * (z - skewness / 6)) - 1)
-    low, high = (value - error * z).tolist()
-    return low, high
 
 
 def tail_index(value: Floats, mass: Floats | None = None, depth: float = 0.6) -> tuple[float, float]:
@@ -173,8 +163,10 @@ class Pilot:
         self.prefix, self.strata = prefix, Strata.divide(prefix)
         self.net = np.clip(abs(net) + _Z * net_error * np.array([0, -1, 1]), 0, 1)
         least, outer = (tail_index(*prefix.positive, depth)[1] for depth in (0.6, 0.4))
-        # A tail that begins far out, as between Student distributions, shows in the very largest alone.
-        self.least_index, self.least_outer_index = least, (outer := min(least, outer))
+        outer = min(least, outer)  # a tail that begins far out, as between Student distributions, shows only there
+        trusted = _TRUSTED | (_TRUSTED_OF_FEW if prefix.count < _FEW else {})
+        index = dict.fromkeys(trusted, least) | {"chi2": outer}
+        self.heavy = {key for key, (wanted, size) in trusted.items() if index[key] <= wanted or prefix.count < size}
         unseen, top = _UNSEEN * float(np.sum(self.strata.square)), float(self.strata.value[-1])
         # In a tail of index h beyond the largest ratio, the mean of r is h/(h - 1) times as large, that of r² h/(h - 2)
         # times its square. Of the heaviest tail that is not ruled out; 0.8 and 2.25 have held in repeated pilots.
@@ -204,7 +196,12 @@ class Pilot:
             ends = np.clip([value, min(low, value), max(high, value)], 0.0, most)
             ends = ends * self.net**2 if key == "ess" else ends
             row |= zip((key, f"{key}_low", f"{key}_high"), ends.tolist(), strict=True)
-        return row | {"unreliable": " ".join(self._doubtful(cut, columns))}
+        saturated = self.prefix.value[max(self.prefix.free(cut), self.prefix.first) :]
+        different = 1 + np.count_nonzero(np.diff(saturated))  # a few atoms tell little of a tail
+        near = cut.log_c == -saturated[-1] or different < min(_SATURATED, self.prefix.count)
+        doubtful = self.heavy | {key for key in PLANNED if key != "tv" and (near or columns[key][1] <= 0)}
+        names = (key for key in _TRUSTED if key in doubtful)
+        return row | {"unreliable": " ".join(names).replace("chi2", "chi2 ess")}
 
     def _divergence(self, key: str, budget: float, a: Floats) -> tuple[float, float, float]:
         """Return a divergence left, with its interval: from the spread of the sample, and what the unseen could do."""
@@ -215,16 +212,3 @@ class Pilot:
         changes = [0.0, *(other - base for other in others if isfinite(other))]
         high += max(changes)
         return value, low + min(changes), max(high, self.unseen) if key == "tv" else high  # all unseen may be missed
-
-    def _doubtful(self, cut: Cut, columns: dict[str, tuple[float, float, float]]) -> Iterator[str]:
-        """Yield the columns for which the tail may be too heavy, the pilot too small to tell, or the budget near M."""
-        count, saturated = self.prefix.count, self.prefix.value[self.prefix.free(cut) :]
-        different = 1 + np.count_nonzero(np.diff(saturated))  # a few atoms tell little of a tail
-        near = cut.log_c == -saturated[-1] or different < min(_SATURATED, count)
-        for key, (least, size) in _TRUSTED.items():
-            index = self.least_outer_index if key in ("chi2", "ess") else self.least_index
-            if key == "precision" and count < _FEW:
-                least = _LEAST_INDEX_OF_FEW
-            perfect = columns["chi2" if key == "ess" else key][1] <= 0
-            if count < size or index <= least or (key not in ("tv", "precision") and (near or perfect)):
-                yield key

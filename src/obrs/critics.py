@@ -120,7 +120,7 @@ def from_class_logits(logits: Array, labels: Array) -> Array:
     if x.ndim != 2 or not x.shape[1]:
         raise InputError(f"logits must have shape (n, classes), got {tuple(x.shape)}")
     xp = array_namespace(x)
-    index = np.arange(x.shape[0]) * x.shape[1] + _as_classes(labels, x, x.shape[1])
+    index = np.arange(x.shape[0]) * x.shape[1] + _class_numbers(labels, x, x.shape[1])
     return xp.take(xp.reshape(x, (-1,)), like(index, x, dtype=xp.int64), axis=0)
 
 
@@ -321,7 +321,7 @@ def at_time(critic: Callable[[Any, Any], Array], t: float) -> LogRatio:
     return wrap_critic(lambda x: critic(x, like(np.full(x.shape[0], float(t)), x)))
 
 
-def _as_classes(labels: Array, logits: Array, classes: int) -> Any:
+def _class_numbers(labels: Array, logits: Array, classes: int) -> Any:
     """Return one class for each row of the logits, as NumPy integers."""
     y = as_labels(labels, "labels")
     if y.shape != (logits.shape[0],):

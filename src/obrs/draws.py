@@ -210,13 +210,13 @@ def _deliver(fill: Any, ids: Any, keys: Array, tail: Any, like: Any = None, dtyp
 
 def _fill_uniforms(ids: Array, keys: Array, out: Array) -> None:
     for rows, cols, block in _word_blocks(ids, keys, _BITS[out.dtype.itemsize]):
-        _to_uniforms(block, out[rows, cols])
+        _write_fractions(block, out[rows, cols])
 
 
 def _fill_normals(ids: Array, keys: Array, out: Array) -> None:
     xp = np if isinstance(out, np.ndarray) else sys.modules["torch"]
     for even, odd in zip(_word_blocks(ids, keys[:, ::2]), _word_blocks(ids, keys[:, 1::2]), strict=True):
-        u, v = (_to_uniforms(block, xp.empty_like(block, dtype=xp.float64)) for *_, block in (even, odd))
+        u, v = (_write_fractions(block, xp.empty_like(block, dtype=xp.float64)) for *_, block in (even, odd))
         radius = xp.sqrt(-2.0 * xp.log(1.0 - u))  # 1 - u is exact, and never 0
         v *= 2 * pi
         here = out[even[0], 2 * even[1].start : 2 * even[1].stop]
@@ -279,7 +279,7 @@ def _shift_right(words: Array, by: int, out: Array) -> Array:
     return sys.modules["torch"].bitwise_right_shift(words, by, out=out).bitwise_and_(2 ** (64 - by) - 1)
 
 
-def _to_uniforms(words: Array, out: Array) -> Array:
+def _write_fractions(words: Array, out: Array) -> Array:
     """Write the top bits of `words` into `out` as a fraction, exactly; `words` are used up."""
     bits = _BITS[out.dtype.itemsize]
     out[...] = _shift_right(words, 64 - bits, words)

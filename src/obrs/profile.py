@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from . import looks
 from ._arrays import as_floats, known_values
 from ._checks import as_log_ratio, as_sign, as_weights, check_budget, check_count, check_ratios, is_number, out_of_reach
 from ._influence import PLANNED, Pilot
@@ -22,8 +23,6 @@ from .choice import check_cap, divergence_left
 from .divergences import DIVERGENCES, FDivergence, divergence, divergence_between
 from .errors import BudgetError, InputError, InputTypeError
 from .groups import Grouped, any_labels, groups_of
-from .looks import LOOKS, budget_colours, styled
-from .looks import figure as new_figure
 from .root import brent, slack_of
 from .types import Array
 
@@ -238,7 +237,8 @@ class Profile:
         """Return an upper bound on the divergence left, for this pair: of samples, the M of the empirical pair.
 
         In general it is D (1 - (K - 1)/(M - 1)), from a mixture with the target; the paper has (K - 1)/M. For kl it is
-        also (1 - b) KL + log E_Q[r^b], from the path p^b q^(1-b), with M^b = K E_Q[r^b]. The page on theory has proofs.
+        also (1 - b) KL + b log M - log K, from the path p^b q^(1-b), with the b at which M^b = K E_Q[r^b]. The page on
+        theory has the proofs.
 
         References:
             | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024), Theorem 3.2, corrected
@@ -254,8 +254,7 @@ class Profile:
             return -log(float(prefix.mass @ np.exp(b * (prefix.value - log(m))))) - log(k)
 
         b = brent(excess, 0.0, 1.0) if excess(0.0) < 0 < excess(1.0) else float(excess(1.0) <= 0)  # ends are rounded
-        log_moment = b * log(m) - log(k) - excess(b)
-        return min(bound, max((1 - b) * self.divergence(div) + log_moment, 0.0))
+        return min(bound, max((1 - b) * self.divergence(div) + b * log(m) - log(k), 0.0))
 
     def plan(
         self,
@@ -297,7 +296,7 @@ class Profile:
             >>> round(equal_rates["kl"], 3), round(real_shares["kl"], 3)
             (0.131, 0.0)
         """
-        number, wanted = None if n is None else check_count(n, "n"), _as_budgets(budgets)
+        number, wanted = None if n is None else check_count(n, "n"), _list_budgets(budgets)
         grouped = groups is not None or shares is not None
         if cap and grouped:
             raise InputError("a hard cap has no groups; leave out groups and shares, or cap")
@@ -385,10 +384,9 @@ class Profile:
         if not is_number(goal) or not 0 <= float(goal) <= most or (rises and float(goal) == 0):
             ends = "at least 0" if most == inf else "above 0 and at most 1" if rises else "from 0 to 1"
             raise InputError(f"{key} must be a number {ends}, got {goal!r:.60}")
+        # The precision is not cut off at 1, so that it rises.
         measures: dict[str, Callable[[float], float]] = {"ess": self.ess, "truncated": self.truncated}
-        if key == "precision":
-            model = self._prefix.precision_at(recall)
-            measures[key] = lambda k: model / self.rate(k)  # not cut off at 1, so that it rises
+        measures["precision"] = lambda k: self._prefix.precision_at(recall) / self.rate(k)
         measure = measures.get(key, partial(self.divergence, key))
 
         def lacking(budget: float) -> float:
@@ -421,18 +419,18 @@ class Profile:
             >>> len(Profile(np.random.default_rng(0).normal(size=1000)).plot([2, 8]).axes)
             4
         """
-        shown = [check_budget(k) for k in _as_budgets(budgets)]
+        shown = [check_budget(k) for k in _list_budgets(budgets)]
         if len(shown) > 6:
             raise InputError(f"at most six budgets can be told apart in one picture, got {len(shown)}")
-        drawn = new_figure(10, 7, who="Profile.plot") if figure is None else figure
-        with styled() if figure is None else nullcontext():
+        drawn = looks.figure(10, 7, who="Profile.plot") if figure is None else figure
+        with looks.styled() if figure is None else nullcontext():
             self._draw(drawn.subplots(2, 2).flatten(), shown)
         return drawn
 
     def _draw(self, panels: Any, budgets: list[float]) -> None:
         """Draw into the four panels."""
         ratios, acceptance, curves, left = panels
-        model, exact = LOOKS["model"], LOOKS["exact"]
+        model, exact = looks.LOOKS["model"], looks.LOOKS["exact"]
         value, mass = self.sorted_log_ratio
         x = np.linspace(value[0], value[-1], 500)
         first = self._prefix.least_budget * (1 + 1e-9)  # below this too few proposals have r > 0
@@ -444,7 +442,7 @@ class Profile:
         curves.plot(recall, precision, color=model.colour, label="model")
         for name, style in (("kl", "-"), ("tv", "--"), ("js", ":")):
             left.plot(grid, [self.divergence(name, k) for k in grid], color="black", ls=style, label=f"{name} left")
-        for k, colour in zip(budgets, budget_colours(budgets), strict=True):
+        for k, colour in zip(budgets, looks.budget_colours(budgets), strict=True):
             log_c, (_, precision, recall) = self.log_c(k), self.curve(k)
             if log_c < inf:
                 ratios.axvline(-log_c, color=colour, label=f"1/c at K = {k:g}")
@@ -479,7 +477,7 @@ def _divide(precision: Any, slope: Any) -> Any:
     return recall if recall.ndim else float(recall)
 
 
-def _as_budgets(budgets: Any) -> list[Any]:
+def _list_budgets(budgets: Any) -> list[Any]:
     is_list = isinstance(budgets, Iterable) and not isinstance(budgets, str | bytes | Mapping)
     if not is_list or getattr(budgets, "ndim", 1) == 0:
         raise InputTypeError(f"budgets must be a list of budgets, got {budgets!r:.60}")

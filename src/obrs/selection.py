@@ -126,7 +126,7 @@ def select(
     draw = lookup(DESIGNS, design, "design")
     if cost is not None and design != "priority":
         raise InputError(f"cost is for design='priority', got design={design!r}")
-    x, pool = _as_pool(log_ratio, n, groups=groups, shares=shares, cost=cost, ids=ids, sign=sign)
+    x, pool = _check_pool(log_ratio, n, groups=groups, shares=shares, cost=cost, ids=ids, sign=sign)
     index = np.sort(pool.position[draw(pool, seed)])
     return like(index, x, dtype=namespace(x).int64)
 
@@ -163,11 +163,11 @@ def inclusion_probability(
         | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024), Theorem 3.1
         | A Generalization of Sampling without Replacement from a Finite Universe (Horvitz & Thompson, 1952)
     """
-    x, pool = _as_pool(log_ratio, n, groups=groups, shares=shares, cost=cost)
+    x, pool = _check_pool(log_ratio, n, groups=groups, shares=shares, cost=cost)
     return like(_probabilities(pool), x)
 
 
-def _as_pool(
+def _check_pool(
     log_ratio: Any, n: Any, *, groups: Any, shares: Any, cost: Any = None, ids: Any = None, sign: Any = None
 ) -> tuple[Array, _Pool]:
     """Check all arguments; return the log-ratios as an array of their library, and the pool."""

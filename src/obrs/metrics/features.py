@@ -67,7 +67,7 @@ class Extractor:
         tensor = channels_first(tensor, "images")
         if not (tensor.dtype == torch.uint8 or tensor.is_floating_point()):
             raise InputTypeError(f"images must be uint8, or floats in [-1, 1], got {x.dtype}")
-        parts = [self.compute(_to_255(part)) for part in tensor.split(_BLOCK)]
+        parts = [self.compute(_scale_pixels(part)) for part in tensor.split(_BLOCK)]
         found = torch.cat(parts)
         return found if is_torch_array(x) else like(host_view(found), x, dtype=namespace(x).float32)
 
@@ -182,7 +182,7 @@ def _grey(x: Tensor) -> Tensor:
     return x if x.shape[1] == 1 else (x * x.new_tensor([0.299, 0.587, 0.114])[:, None, None]).sum(1, keepdim=True)
 
 
-def _to_255(x: Tensor) -> Tensor:
+def _scale_pixels(x: Tensor) -> Tensor:
     return (x.float() + 1) * 127.5 if x.is_floating_point() else x.float()
 
 

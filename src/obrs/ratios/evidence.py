@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from .._arrays import as_floats, known_values
-from .._influence import skewed_interval, tail_index
+from .._influence import tail_index
 from ..errors import InputError, RatioError
-from ..estimate import Estimate
+from ..estimate import Estimate, skewed_interval
 from ..types import Array
 
 __all__ = ["ERRORS", "TOLERATED", "ClassMean", "Evidence", "Floats", "Mean", "Pair", "Reliability"]

@@ -48,7 +48,7 @@ def as_data(data: Any) -> Data:
         x = torch.as_tensor(x).detach().cpu()  # batches go where the run is
     except (TypeError, RuntimeError) as error:
         raise InputTypeError(f"data must be samples, with labels, or a Dataset, got {data!r:.60}") from error
-    samples = _as_samples(x)
+    samples = _check_samples(x)
     tensors = (samples, *(as_classes(each, len(samples)) for each in labels))
     digest = hashlib.sha256()
     for tensor in tensors:
@@ -71,7 +71,7 @@ def _read_loader(loader: Any) -> Data:
         lists = (rows.tolist() for rows in order)
         for batch in DataLoader(dataset, batch_sampler=lists, generator=torch.Generator(), **options):
             x, *labels = batch if isinstance(batch, tuple | list) else (batch,)
-            yield (_as_samples(torch.as_tensor(x)), *(torch.as_tensor(each).long() for each in labels))
+            yield (_check_samples(torch.as_tensor(x)), *(torch.as_tensor(each).long() for each in labels))
 
     x, *labels = next(batches(iter([np.zeros(1, np.int64)])))
     shape, classes = (len(dataset), *x.shape[1:]), None
@@ -81,7 +81,7 @@ def _read_loader(loader: Any) -> Data:
     return Data(shape, classes, f"a dataset of {shape}", batches)
 
 
-def _as_samples(x: Tensor) -> Tensor:
+def _check_samples(x: Tensor) -> Tensor:
     if x.dtype == torch.uint8:
         raise InputTypeError("data are bytes; give them in the generator's range, such as x / 127.5 - 1 for tanh")
     if x.ndim < 2 or 0 in x.shape or not torch.isfinite(x).all():
