@@ -260,4 +260,5 @@ def test_goals_at_both_ends():
         expected = max(1 / precision(PROFILE, recall, 1), 1)
         assert PROFILE.budget_for(precision=1, recall=recall) == pytest.approx(expected)
     half = Profile([0.0, 0.0, -np.inf, -np.inf])  # K = 1 keeps all; between 1 and 2 nothing can be done
-    assert (half.budget_for(kl=0.7), half.budget_for(kl=0.69), half.budget_for(truncated=0)) == (1, 2, 2)
+    goals = {"kl": 0.7}, {"rkl": np.inf}, {"kl": 0.69}, {"truncated": 0}
+    assert [half.budget_for(**goal) for goal in goals] == [1, 1, 2, 2]
