@@ -9,7 +9,7 @@ import numpy as np
 
 from ._checks import check_confidence
 
-__all__ = ["Estimate", "skewed_interval"]
+__all__ = ["Estimate"]
 
 
 @dataclass(frozen=True)
