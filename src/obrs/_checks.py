@@ -12,19 +12,18 @@ from .types import Array
 
 __all__ = [
     "LIMIT",
-    "as_budgets",
-    "as_groups",
-    "as_labels",
     "as_log_ratio",
-    "as_rows",
     "as_sign",
     "as_weights",
     "bad_ratios",
     "bad_weights",
     "broadcast",
     "check_budget",
+    "check_budgets",
     "check_confidence",
     "check_count",
+    "check_groups",
+    "check_labels",
     "check_positive",
     "check_ratios",
     "check_seed",
@@ -34,6 +33,7 @@ __all__ = [
     "out_of_reach",
     "remaining_shape",
     "rounded_up",
+    "row_view",
 ]
 
 LIMIT = 1e6
@@ -55,7 +55,7 @@ def check_budget(budget: Any) -> float:
     return k
 
 
-def as_budgets(budget: Any, shape: tuple[int, ...]) -> Any:
+def check_budgets(budget: Any, shape: tuple[int, ...]) -> Any:
     """Return one budget as a float, or one for each of many problems of this shape as a flat float64 array."""
     if is_number(budget) or not shape:
         return check_budget(budget)
@@ -161,7 +161,7 @@ def broadcast(a: Array, x: Array, name: str) -> Array:
         ) from error
 
 
-def as_rows(x: Array, axis: int | None) -> Array:
+def row_view(x: Array, axis: int | None) -> Array:
     """Lay `x` out as (problems, values): a view wherever there are one or two axes."""
     xp = namespace(x)
     if axis is None:
@@ -183,7 +183,7 @@ def _axis(axis: Any, x: Array) -> int:
     return int(axis)
 
 
-def as_labels(labels: Any, name: str = "groups") -> Any:
+def check_labels(labels: Any, name: str = "groups") -> Any:
     """Return integer labels as a NumPy array, whatever library they come from."""
     values = known_values(labels, name)
     if values.dtype.kind not in "iu":
@@ -191,9 +191,9 @@ def as_labels(labels: Any, name: str = "groups") -> Any:
     return values
 
 
-def as_groups(groups: Any, x: Array) -> tuple[Any, int]:
+def check_groups(groups: Any, x: Array) -> tuple[Any, int]:
     """Return one label per log-ratio, flat, and how many groups there are."""
-    labels = as_labels(groups)
+    labels = check_labels(groups)
     if tuple(labels.shape) != tuple(x.shape):
         raise InputError(f"groups must have the shape of log_ratio {tuple(x.shape)}, got {tuple(labels.shape)}")
     labels = labels.reshape(-1)

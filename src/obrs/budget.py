@@ -25,19 +25,19 @@ from ._arrays import (
 )
 from ._checks import (
     LIMIT,
-    as_budgets,
-    as_groups,
     as_log_ratio,
-    as_rows,
     as_weights,
     bad_ratios,
     bad_weights,
     check_budget,
+    check_budgets,
+    check_groups,
     check_ratios,
     count_bad,
     ends,
     out_of_reach,
     remaining_shape,
+    row_view,
 )
 from .errors import InputError, InputTypeError
 from .root import ascending, reduced, slack_of, solve_groups, solve_pool, solve_rows, solve_sorted
@@ -153,7 +153,7 @@ def solve_log_c(
         return _over_shards(log_ratio, check_budget(budget), weights, check, process_group)[0]
     x = as_log_ratio(log_ratio)
     problems = _Problems.of(x, as_weights(weights, x, relative=True), axis, groups)
-    share = 1 / as_budgets(budget, problems.shape)
+    share = 1 / check_budgets(budget, problems.shape)
     log_c, top = problems.solve(share, check)
     if wants_gradient(x):
         log_c = problems.add_gradient(log_c, top)
@@ -212,10 +212,10 @@ class _Problems:
     def of(cls, x: Array, w: Array | None, axis: int | None, groups: Array | None) -> "_Problems":
         """Lay log-ratios out by an axis, by groups, or as one problem."""
         if groups is None:
-            return cls(as_rows(x, axis), None if w is None else as_rows(w, axis), None, remaining_shape(x, axis))
+            return cls(row_view(x, axis), None if w is None else row_view(w, axis), None, remaining_shape(x, axis))
         if axis is not None:
             raise InputError("give axis or groups, not both")
-        group, count = as_groups(groups, x)
+        group, count = check_groups(groups, x)
         xp = namespace(x)
         return cls(xp.reshape(x, (-1,)), None if w is None else xp.reshape(w, (-1,)), group, (count,))
 
@@ -406,7 +406,7 @@ def _over_shards(log_ratio: Any, budget: float, weights: Any, check: bool, group
     kept = share if -top < found[0] < inf else sum_relative / whole if found[0] < inf else possible / whole
     log_rate = log(kept) if kept else -inf
     if wants_gradient(x):
-        problems = _Shards(as_rows(x, None), None if w is None else as_rows(w, None), None, (), group)
+        problems = _Shards(row_view(x, None), None if w is None else row_view(w, None), None, (), group)
         found = problems.add_gradient(found, np.array([top]))
     return namespace(x).reshape(_match_kind(found, x), ()), like(log_rate, x)
 

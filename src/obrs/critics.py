@@ -14,7 +14,7 @@ import numpy as np
 from array_api_compat import array_namespace, is_array_api_obj
 
 from ._arrays import as_floats, check_same_device, host_view, like
-from ._checks import as_labels, check_positive, is_number
+from ._checks import check_labels, check_positive, is_number
 from ._text import lookup
 from .divergences import FDivergence
 from .divergences import divergence as find_divergence
@@ -323,7 +323,7 @@ def at_time(critic: Callable[[Any, Any], Array], t: float) -> LogRatio:
 
 def _class_numbers(labels: Array, logits: Array, classes: int) -> Any:
     """Return one class for each row of the logits, as NumPy integers."""
-    y = as_labels(labels, "labels")
+    y = check_labels(labels, "labels")
     if y.shape != (logits.shape[0],):
         raise InputError(f"labels must have shape ({logits.shape[0]},), one per row of logits, got {y.shape}")
     if y.size and not (y.min() >= 0 and y.max() < classes):

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from .._checks import as_labels, check_count
+from .._checks import check_count, check_labels
 from ..errors import InputError
 from ..fitting.loop import fit
 from ..fitting.seeds import own_noise
@@ -124,7 +124,7 @@ def fit_classifier(
 
 def as_classes(labels: Any, n: int) -> torch.Tensor:
     """Return n labels as integers from 0 on, on the CPU."""
-    found = np.asarray(as_labels(labels, "labels"))
+    found = np.asarray(check_labels(labels, "labels"))
     if found.shape != (n,) or found.min(initial=0) < 0:
         raise InputError(f"labels must be classes from 0 on, shape ({n},), got shape {found.shape}: {found!r:.60}")
     return torch.from_numpy(found.astype(np.int64))

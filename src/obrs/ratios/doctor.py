@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._checks import as_labels, check_budget
+from .._checks import check_budget, check_labels
 from .._text import finite, html_table, lookup, paragraph
 from ..critics import FINE_TUNE, FROM_SCRATCH, KINDS, WITHOUT_RATIO, check_scores
 from ..errors import InputError, MissingLibraryError, RatioError
@@ -447,7 +447,7 @@ def _share_piled(raw: Pair) -> float:
 
 def _classes(scores: Pair, labels: tuple[Any, Any]) -> tuple[ClassMean, ...]:
     """Return E_Q[r | y] for each label of the real samples."""
-    of_real, of_fake = (as_labels(each, "labels") for each in labels)
+    of_real, of_fake = (check_labels(each, "labels") for each in labels)
     if (len(of_real), len(of_fake)) != (len(scores[0]), len(scores[1])):
         sizes = f"{len(of_real)} and {len(of_fake)} for {len(scores[0])} and {len(scores[1])} scores"
         raise InputError(f"labels must be those of the real samples and of the fakes, one per score, got {sizes}")
