@@ -130,7 +130,9 @@ def _precision_interval(strata: Strata, recall: float) -> tuple[float, float]:
     def errors_above(t: Any) -> Any:
         """Return by how many standard errors the recall of t is above what is asked."""
         k, variance = np.searchsorted(ratio, t), 1e-300
-        a, b = (1 - mass[k]) * t, share[k]  # the recall is a + b, and its influence min(r, t) - a - b r
+        # The recall is a + b, and its influence min(r, t) - a - b r. Unseen proposals count in b alone: counted in a as
+        # well, they narrow the interval of a small pilot, and of 200 at log-sd 1 it held in 73 % of cases, not in 96 %.
+        a, b = (1 - mass[k]) * t, share[k]
         below, above = [sums[k] for sums in powers], [sums[-1] - sums[k] for sums in powers]
         for x, y, (one, r, r_squared) in ((-a, 1 - b, below), (t - a, -b, above)):  # sums of w² (x + y r)²
             variance = variance + x**2 * one + 2 * x * y * r + y**2 * r_squared
