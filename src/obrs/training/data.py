@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -115,7 +114,3 @@ class Draws:
         whole, share = (self.batch_size, *shape), self.batch_size // self.world
         x = kind(whole, generator=keyed(self.seed, what, step, turn))
         return x[self.rank * share : (self.rank + 1) * share].to(self.device, non_blocking=True)
-
-    def labels(self, labels: Tensor, step: int, turn: int) -> Tensor:
-        """Return labels for fakes, as frequent as in the data."""
-        return labels.to(self.device)[self.draw(partial(torch.randint, len(labels)), "fake labels", step, turn)]

@@ -188,10 +188,10 @@ def _functions(record: FDivergence) -> _Functions:
         return _GAN
     given = {"f": record.f, "critic": record.critic, "dual": record.f_star_of_f_prime}
     linear = _LINEAR.get(record.name, ())
-    return _Functions(**{key: fn if key in linear else _clamped(fn) for key, fn in given.items()})
+    return _Functions(**{key: fn if key in linear else _clamp(fn) for key, fn in given.items()})
 
 
-def _clamped(function: Fn) -> Fn:
+def _clamp(function: Fn) -> Fn:
     """Clamp the argument of a function and keep its gradient, which is then that at the limit."""
     return lambda x: function(x.detach().clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO) + (x - x.detach()))
 
@@ -201,7 +201,7 @@ def _variational(record: FDivergence) -> CriticLoss:
     return CriticLoss(record.name, lambda out: -of.critic(out), of.dual)
 
 
-def _after(f: Fn) -> Terms:
+def _kept_terms(f: Fn) -> Terms:
     """Return the terms a/Z f(r Z/a) of what rejection keeps."""
 
     def terms(x: Tensor, cut: Cut) -> Tensor:
@@ -223,8 +223,8 @@ GENERATOR_LOSSES: dict[str, Callable[[_Functions], Terms]] = {
     "non_saturating": lambda of: lambda x, cut: -of.critic(x),
     "hinge": lambda of: lambda x, cut: -x,
     "wgan": lambda of: lambda x, cut: -x,
-    "paper": lambda of: _after(of.f),
-    "paper_raw": lambda of: _after(_raw_f),
+    "paper": lambda of: _kept_terms(of.f),
+    "paper_raw": lambda of: _kept_terms(_raw_f),
     "exact": lambda of: lambda x, cut: -torch.exp(-cut.log_rate) * of.dual(cut.log_u(x)),
 }
 """Terms of generator losses by name, from the functions of a divergence; call `generator_loss` instead."""

@@ -15,7 +15,6 @@ References:
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -60,27 +59,26 @@ def critic_step(
     Returns:
         The loss as "critic", and penalties without their weights as "penalty" and "r1".
     """
-
     loss = critic_loss(loss) if isinstance(loss, str) else loss
-
-    def terms(x: Tensor, y: Any, made: Tensor, z: Any, share: Any) -> dict[str, Tensor]:
-        outputs = critic(*(torch.cat(pair) for pair in zip((x, *y), (made, *z), strict=True)))
-        found = {"critic": loss(outputs[: len(x)], outputs[len(x) :])}
-        slopes = partial(slope_penalty, lambda at: first_output(critic(at, *y)), x, made)
-        if gradient_penalty:
-            found["penalty"] = slopes(torch.rand(len(x), device=x.device) if share is None else share)
-        if r1:
-            found["r1"] = slopes(x.new_ones(len(x)), centre=0.0)
-        return found
-
     mixes = [None] * parts if mix is None else mix.chunk(parts)
     weights = {"critic": 1.0, "penalty": gradient_penalty, "r1": r1 / 2}
     seen = []
     optimiser.zero_grad(set_to_none=True)
     for (x, *y), (made, *z), share in zip(_split(real, parts), _split(fake, parts), mixes, strict=True):
-        found = terms(x, y, made.detach(), z, share)
-        (sum(weights[name] * value for name, value in found.items()) / parts).backward()
-        seen.append({name: value.detach() for name, value in found.items()})
+        made = made.detach()
+        outputs = critic(*(torch.cat(pair) for pair in zip((x, *y), (made, *z), strict=True)))
+        terms = {"critic": loss(outputs[: len(x)], outputs[len(x) :])}
+
+        def score(at: Tensor, y: Any = y) -> Tensor:
+            return first_output(critic(at, *y))
+
+        if gradient_penalty:
+            between = torch.rand(len(x), device=x.device) if share is None else share
+            terms["penalty"] = slope_penalty(score, x, made, between)
+        if r1:
+            terms["r1"] = slope_penalty(score, x, made, x.new_ones(len(x)), centre=0.0)
+        (sum(weights[name] * value for name, value in terms.items()) / parts).backward()
+        seen.append({name: value.detach() for name, value in terms.items()})
     _average_gradients(optimiser, process_group)
     optimiser.step()
     return {name: torch.stack([part[name] for part in seen]).mean() for name in seen[0]}

@@ -4,6 +4,7 @@ import atexit
 import copy
 import json
 from collections.abc import Callable
+from functools import partial
 from math import exp, isfinite
 from pathlib import Path
 from time import perf_counter
@@ -22,7 +23,7 @@ from ..fitting.seeds import derived, own_noise
 from ..fitting.tensors import fill_module, under
 from .data import Data, Draws, as_data
 from .losses import CRITIC_LOSSES, GENERATOR_LOSSES, critic_loss, first_output, generator_loss
-from .step import GeneratorStep, critic_step, generator_step
+from .step import critic_step, generator_step
 from .trained import State, Trained, checkpoints, read_log, read_state, write_state
 
 __all__ = ["train"]
@@ -103,7 +104,7 @@ def train(
     for name, network in (("generator", generator), ("critic", critic)):
         if not isinstance(network, nn.Module):
             raise InputTypeError(f"{name} must be a torch.nn.Module, got {network!r:.60}")
-    of_critic, of_generator = _losses(loss)
+    of_critic, of_generator = _choose_losses(loss)
     samples, rates = as_data(data), lr if isinstance(lr, tuple) else (lr, lr)
     for name, count in (("steps", steps), ("batch_size", batch_size), ("parts", parts), ("critic_steps", critic_steps)):
         check_count(count, name)
@@ -112,22 +113,19 @@ def train(
     settings |= {"batch_size": batch_size, "critic_steps": critic_steps, "warm_up": warm_up, "data": samples.digest}
 
     # Where, and from which step on
-    place, reduce = _join(batch_size, parts)
+    place, average = _join_processes(batch_size, parts)
     group = torch.distributed.group.WORLD if place.num_processes > 1 else None
-    run = _Run(generator.to(place.device), critic.to(place.device), averaged=bool(ema), betas=betas)
-    latent = _try(generator, critic, samples, latent)
-    run.start(out, settings, start_from, new_critic)
+    networks = {"generator": generator.to(place.device), "critic": critic.to(place.device)}
+    run = _Run(networks, out, averaged=bool(ema), betas=betas)
+    latent = _check_networks(generator, critic, samples, latent)
+    run.start(settings, start_from, new_critic)
     begin, end = run.first + warm_up, run.first + warm_up + steps
     if run.step > end:
         raise InputError(f"{out} has done {run.step - begin} steps already, got steps={steps}; ask for more")
     run.facts = {"settings": settings, "shape": samples.shape[1:], "latent": latent, "of_ratio": of_critic.of_ratio}
     run.facts["counts"] = [] if samples.labels is None else samples.labels.bincount().tolist()
     place.wait_for_everyone()  # all have read before the first one writes
-    files = Path(out) if out is not None and place.is_main_process else None
-    rows, good = _start_log(files, run.step), run.state()
-    begun, since = perf_counter() - (rows[-1]["seconds"] if rows else 0.0), []
-    if files is not None and run.step == run.first:
-        write_state(files, good, keep)
+    run.open_log(place.is_main_process, keep)
 
     # Algorithm 2
     draws = Draws(seed, batch_size, place.process_index, place.num_processes, place.device)
@@ -136,7 +134,10 @@ def train(
 
     def latents(step: int, turn: int) -> tuple[Tensor, ...]:
         z = draws.draw(torch.randn, "latent", step, turn, latent)
-        return (z,) if samples.labels is None else (z, draws.labels(samples.labels, step, turn))
+        if samples.labels is None:
+            return (z,)
+        rows = draws.draw(partial(torch.randint, len(samples.labels)), "fake labels", step, turn)
+        return z, samples.labels.to(place.device)[rows]  # as frequent as in the data
 
     def noise_on(what: str, step: int, turn: int, sd: float) -> Any:
         return sd * draws.draw(torch.randn, f"noise on {what}", step, turn, *samples.shape[1:]) if sd else 0.0
@@ -152,10 +153,13 @@ def train(
         run.seen += batch_size
         return critic_step(critic, run.adams["critic"], (real, *y), (fake, *z[1:]), **options)
 
-    def train_generator(step: int, sd: float) -> GeneratorStep:
+    def train_generator(step: int, sd: float) -> dict[str, Tensor]:
         cut, noise = run.cut if step % constant_every else None, noise_on("fake", step, -1, sd) if sd else None
         options: Any = {"loss": of_generator, "budget": budget, "cut": cut, "noise": noise, **shared}
-        return generator_step(generator, critic, run.adams["generator"], latents(step, -1), **options)
+        loss, _, run.cut = generator_step(generator, critic, run.adams["generator"], latents(step, -1), **options)
+        if ema:
+            run.average(ema(step) if callable(ema) else min(ema, (1 + step) / (10 + step)))
+        return {"generator": loss}
 
     generator.train(), critic.train()
     try:
@@ -167,75 +171,104 @@ def train(
             for step in range(run.step, end):
                 reseed(derived(seed, "noise", step, place.process_index))
                 share = max(step - begin, 0) / steps
+                sd = _rate_at(noise, share)
                 for adam, rate in zip(run.adams.values(), rates, strict=True):
-                    adam.param_groups[0]["lr"] = _at(rate, share)
+                    adam.param_groups[0]["lr"] = _rate_at(rate, share)
                 for turn in range(critic_steps if step >= begin else 1):
-                    losses = train_critic(step, turn, _at(noise, share))
-                made = train_generator(step, _at(noise, share)) if step >= begin else None
-                if made is not None:
-                    run.cut, losses = made.cut, losses | {"generator": made.loss}
-                if made is not None and ema:
-                    decay = ema(step) if callable(ema) else min(ema, (1 + step) / (10 + step))
-                    _average_weights(run.networks["ema"], generator, decay)
+                    losses = train_critic(step, turn, sd)
+                if step >= begin:
+                    losses |= train_generator(step, sd)
                 run.step = step + 1
-                since.append(losses)
-                save = run.step % save_every == 0 or run.step == end
-                if save or run.step % log_every == 0 or run.step == begin:
-                    means = {name: torch.stack([each[name] for each in since]).mean() for name in losses}
-                    means, since = {name: float(reduce(value, "mean")) for name, value in means.items()}, []
-                    wrong = [f"the {name} loss" for name, value in means.items() if not isfinite(value)]
-                    if save and not all(
-                        bool(x.isfinite().all()) for net in (generator, critic) for x in net.parameters()
-                    ):
-                        wrong.append("a weight")
-                    if wrong:
-                        run.load(good)
-                        again = f"the networks are as after step {run.step} again; try a lower lr or another loss"
-                        what = f"{wrong[0]} is not finite at step {step + 1}; {again}"
-                        raise NotFiniteError(what, run.trained(rows, good, out))
-                    if made is not None and made.cut is not None:  # c is infinite at K = 1
-                        means |= {"log_c": min(float(made.cut.log_c), 1e6), "rate": exp(float(made.cut.log_rate))}
-                    rows.append({"step": run.step, "seconds": round(perf_counter() - begun, 3), **means})
-                    tell(run.step, "  ".join(f"{name} {value:.3g}" for name, value in means.items()))
-                    if files is not None:
-                        with (files / "log.jsonl").open("a") as file:
-                            file.write(json.dumps(rows[-1]) + "\n")
-                if save:
-                    good = run.state()
-                    if files is not None:
-                        write_state(files, good, keep)
+                run.losses.append(losses)
+                saves = run.step % save_every == 0 or run.step == end
+                if saves or run.step % log_every == 0 or run.step == begin:
+                    tell(run.step, run.add_row(average, check_weights=saves))
+                if saves:
+                    run.save()
     except KeyboardInterrupt as error:
         again = "" if out is None else f"; call again with out={str(out)!r} to go on from its checkpoint"
-        partial = None if out is not None else run.trained(rows, run.state(), out)
-        raise Interrupted(f"interrupted after step {run.step}{again}", partial) from error
+        made = run.result(run.state()) if out is None else None
+        raise Interrupted(f"interrupted after step {run.step}{again}", made) from error
     place.wait_for_everyone()  # the last checkpoint is there, whichever process asks for it
-    return run.trained(rows, good, out)
+    return run.result(run.good)
 
 
 class _Run:
-    """All that changes during a run; random numbers and the order of the data are functions of the step."""
+    """All that changes during a run, its log and its checkpoints; what is random is a function of the step."""
 
-    def __init__(self, generator: nn.Module, critic: nn.Module, *, averaged: bool, betas: tuple[float, float]) -> None:
-        self.networks = {"generator": generator, "critic": critic}
+    def __init__(self, networks: dict[str, nn.Module], out: Any, *, averaged: bool, betas: Any) -> None:
+        self.networks = networks
         self.adams = {name: torch.optim.Adam(net.parameters(), betas=betas) for name, net in self.networks.items()}
         if averaged:
-            self.networks["ema"] = copy.deepcopy(generator).requires_grad_(False).eval()
+            self.networks["ema"] = copy.deepcopy(networks["generator"]).requires_grad_(False).eval()
+        self.out = None if out is None else Path(out)
         self.cut: Cut | None = None
         self.first = self.step = self.seen = 0
         self.facts: dict[str, Any] = {}
+        self.losses: list[dict[str, Tensor]] = []  # of the steps since the last row of the log
+        self.rows: list[dict[str, Any]] = []
 
-    def start(self, out: Any, settings: dict[str, Any], start_from: Any, new_critic: bool) -> None:
+    def start(self, settings: dict[str, Any], start_from: Any, new_critic: bool) -> None:
         """Go on with the run in the folder, from another run, or start afresh."""
-        if out is not None and checkpoints(out):
-            state = read_state(out)
+        if self.out is not None and checkpoints(self.out):
+            state = read_state(self.out)
             for key, value in settings.items():
                 if (before := state.facts["settings"].get(key)) != value:
-                    raise InputError(f"{out} was made with {key}={before!r}, got {value!r}; choose another folder")
+                    raise InputError(f"{self.out} was made with {key}={before!r}, got {value!r}; choose another folder")
             self.load(state)
             self.first = state.facts["first"]
         elif start_from is not None:
             self.load(start_from.state if isinstance(start_from, Trained) else read_state(start_from), new_critic)
             self.first, self.cut = self.step, None  # the budget may be another
+
+    def open_log(self, writes: bool, keep: int) -> None:
+        """Keep the rows of the log up to this step, and write the first checkpoint; one process writes files."""
+        self.good, self.keep, self.folder = self.state(), keep, self.out if writes else None
+        if self.folder is not None:
+            self.rows = [row for row in read_log(self.folder) if row["step"] <= self.step]
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with replacing(self.folder / "log.jsonl") as file:
+                file.write("".join(json.dumps(row) + "\n" for row in self.rows).encode())
+            if self.step == self.first:
+                write_state(self.folder, self.good, keep)
+        self.begun = perf_counter() - (self.rows[-1]["seconds"] if self.rows else 0.0)
+
+    def add_row(self, average: Callable[..., Tensor], *, check_weights: bool) -> str:
+        """Add the mean losses since the last row to the log, and return them in a line; raise if one is not finite."""
+        means = {name: torch.stack([each[name] for each in self.losses]).mean() for name in self.losses[-1]}
+        means, self.losses = {name: float(average(value, "mean")) for name, value in means.items()}, []
+        wrong = [f"the {name} loss" for name, value in means.items() if not isfinite(value)]
+        weights = [x for name in ("generator", "critic") for x in self.networks[name].parameters()]
+        if check_weights and not all(bool(x.isfinite().all()) for x in weights):
+            wrong.append("a weight")
+        if wrong:
+            what = f"{wrong[0]} is not finite at step {self.step}"
+            self.load(self.good)
+            again = f"the networks are as after step {self.step} again; try a lower lr or another loss"
+            raise NotFiniteError(f"{what}; {again}", self.result(self.good))
+        if self.cut is not None:  # c is infinite at K = 1
+            means |= {"log_c": min(float(self.cut.log_c), 1e6), "rate": exp(float(self.cut.log_rate))}
+        self.rows.append({"step": self.step, "seconds": round(perf_counter() - self.begun, 3), **means})
+        if self.folder is not None:
+            with (self.folder / "log.jsonl").open("a") as file:
+                file.write(json.dumps(self.rows[-1]) + "\n")
+        return "  ".join(f"{name} {value:.3g}" for name, value in means.items())
+
+    def save(self) -> None:
+        """Take this step as the last good one, and write its checkpoint."""
+        self.good = self.state()
+        if self.folder is not None:
+            write_state(self.folder, self.good, self.keep)
+
+    def average(self, decay: float) -> None:
+        """Move the averaged weights, and statistics of batch norms, towards the generator's; copy other buffers."""
+        mean, module = self.networks["ema"], self.networks["generator"]
+        with torch.no_grad():
+            for old, new in zip(mean.parameters(), module.parameters(), strict=True):
+                old.lerp_(new, 1 - decay)
+            for (name, old), new in zip(mean.named_buffers(), module.buffers(), strict=True):
+                moves = name.endswith(("running_mean", "running_var"))
+                old.lerp_(new, 1 - decay) if moves else old.copy_(new)
 
     def load(self, state: State, new_critic: bool = False) -> None:
         """Take over networks and steps, and unless the critic is new both Adams and c."""
@@ -263,34 +296,13 @@ class _Run:
         tensors = {f"{name}/{key}": x.detach().cpu().clone() for name, part in held.items() for key, x in part.items()}
         return State(tensors, self.facts | {"first": self.first, "step": self.step, "seen": self.seen})
 
-    def trained(self, rows: list[dict[str, Any]], state: State, out: Any) -> Trained:
+    def result(self, state: State) -> Trained:
+        """Return the networks, in evaluation mode, with the state that a further run starts from."""
         modes = {name: network.eval() for name, network in self.networks.items()}
-        made = modes.get("ema", modes["generator"])
-        return Trained(made, modes["critic"], rows, state, None if out is None else Path(out))
+        return Trained(modes.get("ema", modes["generator"]), modes["critic"], self.rows, state, self.out)
 
 
-def _start_log(folder: Path | None, step: int) -> list[dict[str, Any]]:
-    """Return the rows of the log up to a step, and drop later ones from its file."""
-    if folder is None:
-        return []
-    rows = [row for row in read_log(folder) if row["step"] <= step]
-    folder.mkdir(parents=True, exist_ok=True)
-    with replacing(folder / "log.jsonl") as file:
-        file.write("".join(json.dumps(row) + "\n" for row in rows).encode())
-    return rows
-
-
-def _average_weights(mean: nn.Module, module: nn.Module, decay: float) -> None:
-    """Move averaged weights, and the statistics of batch norms, towards a module's; copy its other buffers."""
-    with torch.no_grad():
-        for old, new in zip(mean.parameters(), module.parameters(), strict=True):
-            old.lerp_(new, 1 - decay)
-        for (name, old), new in zip(mean.named_buffers(), module.buffers(), strict=True):
-            moves = name.endswith(("running_mean", "running_var"))
-            old.lerp_(new, 1 - decay) if moves else old.copy_(new)
-
-
-def _losses(loss: Any) -> tuple[Any, Any]:
+def _choose_losses(loss: Any) -> tuple[Any, Any]:
     """Return the losses of critic and generator."""
     if loss is None:
         points = "'exact' for points, after a plain GAN (GAN divergence left at K = 2: 0.32, by plain GANs 0.51)"
@@ -304,7 +316,7 @@ def _losses(loss: Any) -> tuple[Any, Any]:
     return of_critic, of_generator
 
 
-def _try(generator: Any, critic: nn.Module, data: Data, latent: int | None) -> int:
+def _check_networks(generator: Any, critic: nn.Module, data: Data, latent: int | None) -> int:
     """Pass two latents through both networks; return the length of a latent."""
     linear = (layer.in_features for layer in generator.modules() if isinstance(layer, nn.Linear))
     if not (latent := latent or getattr(generator, "latent", None) or next(linear, None)):
@@ -320,7 +332,7 @@ def _try(generator: Any, critic: nn.Module, data: Data, latent: int | None) -> i
     return latent
 
 
-def _join(batch_size: int, parts: int) -> tuple[Any, Callable[..., Tensor]]:
+def _join_processes(batch_size: int, parts: int) -> tuple[Any, Callable[..., Tensor]]:
     """Join the processes that torchrun or accelerate started, or be one alone; return it, and how to average."""
     try:
         from accelerate import PartialState
@@ -331,17 +343,12 @@ def _join(batch_size: int, parts: int) -> tuple[Any, Callable[..., Tensor]]:
     gpu = torch.cuda.is_available() or torch.backends.mps.is_available()
     place = PartialState(cpu=not gpu)  # without a GPU many processes must be told to share
     if place.num_processes > 1 and not theirs:
-        atexit.register(_leave_group)
+        # while Python is whole, since gloo's threads hold tensors; a script may have left the group itself
+        atexit.register(lambda: torch.distributed.is_initialized() and torch.distributed.destroy_process_group())
     if batch_size % (least := place.num_processes * parts):
         raise InputError(f"batch_size must be a multiple of processes times parts, {least}, got {batch_size}")
     return place, reduce
 
 
-def _at(rate: Rate, share: float) -> float:
+def _rate_at(rate: Rate, share: float) -> float:
     return rate(share) if callable(rate) else rate
-
-
-def _leave_group() -> None:
-    """Destroy the process group while Python is whole, since gloo's threads hold tensors; a script may have done so."""
-    if torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
