@@ -12,7 +12,8 @@ import obrs
 from obrs.errors import InputError, InputTypeError
 from obrs.models.conv import ConvCritic
 from obrs.models.mlp import mlp, mlp_critic
-from obrs.ratios.refit import METHODS, FineTune, Head, Network, load_ratio, logistic_loss, refit
+from obrs.ratios import evidence
+from obrs.ratios.refit import METHODS, FineTune, Head, Network, load_ratio, refit
 from paper.toys import Mixture, grid25
 
 SHIFT = np.array([1.0, -0.5])
@@ -60,7 +61,7 @@ def fits():
 
 
 def log_loss(ratio, real, fake):
-    return float(logistic_loss(*(torch.as_tensor(ratio(batch)) for batch in (real, fake))))
+    return evidence.log_loss(ratio(real), ratio(fake)).value
 
 
 class TestEveryMethod:

@@ -6,8 +6,7 @@ the result, with a `FitReport`. `load_ratio` reads it from a file.
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from math import ceil, log, nan, prod
@@ -144,8 +143,8 @@ def refit(
 class _Task:
     """Samples of both kinds for a fit, or their features, those that are held out, and the length of the fit.
 
-    `fake` may be a function from the number of the fit, a step and a count to fakes. `probe` are a few fakes as they
-    are, `labels` those that real samples have.
+    `fake` may be a function from the number of the fit, a step and a count to fakes; `kind` is what an error calls
+    them. `probe` are a few fakes as they are, `labels` those that real samples have.
     """
 
     real: Batch
@@ -155,31 +154,23 @@ class _Task:
     probe: Batch
     labels: Tensor | None
     features: Features | None
+    kind: str
     steps: int
     batch_size: int
 
     def batches(self, seed: int, number: int) -> Callable[[int], tuple[Batch, Batch]]:
         """Return a function from a step to its real samples and fakes."""
-        n, device = self.batch_size, self.held_fake.device
-        real = _shuffled(self.real, n, seed, device)
-        if isinstance(self.fake, Batch):
-            fake = _shuffled(self.fake, n, seed + 1, device)
-            return lambda step: (real(step), fake(step))
-        propose = self.fake
-        return lambda step: (real(step), propose(number, step, n))
+        n, device, fake = self.batch_size, self.held_fake.device, self.fake
+        real = _shuffle(self.real, n, seed, device)
+        made = _shuffle(fake, n, seed + 1, device) if isinstance(fake, Batch) else lambda step: fake(number, step, n)
+        return lambda step: (real(step), made(step))
 
     def known_labels(self) -> Tensor:
         """Return the labels that there are; none without labels."""
         return torch.zeros(0, dtype=torch.int64) if self.labels is None else self.labels
 
-    @contextmanager
-    def seeded(self, seed: int) -> Iterator[Callable[[int], None]]:
-        """Yield a function that seeds torch for a step, from -1 on."""
-        with own_noise(self.held_fake.device) as reseed:
-            yield lambda step: reseed(int(np.random.SeedSequence((seed, step + 1)).generate_state(1, np.uint64)[0]))
 
-
-def _shuffled(batch: Batch, n: int, seed: int, device: Any) -> Callable[[int], Batch]:
+def _shuffle(batch: Batch, n: int, seed: int, device: Any) -> Callable[[int], Batch]:
     """Return a function from a step to its n samples: all of them in random order, then all in another order."""
     order = Shuffled(len(batch), lambda epoch: np.random.default_rng((seed, epoch)).permutation(len(batch)))
     return lambda step: batch[torch.from_numpy(order.rows(step * n, step * n + n)).to(batch.device)].to(device)
@@ -190,58 +181,58 @@ def _prepare(
 ) -> _Task:
     """Check both kinds of samples, look at them once if there are features, and hold a part of them out."""
     whole = Batch.read(real, columns, "real").check("real")
-    given = not callable(propose)
-    if given:
-        example = Batch.read(propose, columns, "propose").check("propose")
-    else:
+    if callable(propose):
         with own_noise() as reseed:
             reseed(derived(seed, "example"))
             example = Batch.read(propose_batch(propose, np.arange(FIT_IDS, FIT_IDS + 2)), columns, "propose")
+    else:
+        example = Batch.read(propose, columns, "propose").check("propose")
     labels = None if whole.y is None else torch.unique(whole.y).to(example.device)
     _check_alike(whole, example, labels)
     look = None if features is None else as_features(features)
     rows, held_rows = _split(len(whole), held_out, seed, "real")
-    whole = whole if look is None else whole.to(example.device).features(look).check("features of real")
-    if look is not None and len(example.shape) == 3 and whole.shape[0] > _MANY:
-        advice = "made models worse in our experiments; use few, such as probe_features(images, labels, features)"
-        warnings.warn(
-            f"a ratio on {whole.shape[0]} features of images spends a budget on details: {advice}", stacklevel=3
-        )
-    steps, batch_size = method.length["points" if prod(whole.shape) <= _SMALL else "others"]
-    steps = steps if length[0] is None else check_count(length[0], "steps")
-    batch_size = batch_size if length[1] is None else check_count(length[1], "batch_size")
+    if look is not None:
+        whole = whole.to(example.device).features(look).check("features of real")
+        if len(example.shape) == 3 and whole.shape[0] > _MANY:
+            advice = "made models worse in our experiments; use few, such as probe_features(images, labels, features)"
+            warnings.warn(
+                f"a ratio on {whole.shape[0]} features of images spends a budget on details: {advice}", stacklevel=3
+            )
+    usual = method.length["points" if prod(whole.shape) <= _SMALL else "others"]
+    steps, size = (
+        check_count(default if n is None else n, name)
+        for n, default, name in zip(length, usual, ("steps", "batch_size"), strict=True)
+    )
+    kind = "propose" if look is None else "features of propose"
 
-    def made(start: int, n: int) -> Batch:
+    def make(start: int, n: int) -> Batch:
         """Propose the samples with these ids, a batch at a time."""
         parts = []
-        for at in range(start, start + n, batch_size):
-            ids = np.arange(at, min(at + batch_size, start + n))
-            part = Batch.read(propose_batch(propose, ids), columns, "propose")
+        for at in range(start, start + n, size):
+            part = Batch.read(propose_batch(propose, np.arange(at, min(at + size, start + n))), columns, "propose")
             _check_alike(example, part, labels)
             parts.append(part if look is None else part.features(look))
         return parts[0] if len(parts) == 1 else Batch.join(parts)
 
     fake: Any
-    if given:
-        fit_rows, held_fake_rows = _split(len(example), held_out, seed, "propose")
-        probe = example[held_fake_rows[:_PROBE]]
-        every = example if look is None else example.features(look).check("features of propose")
-        fake, held_fake = every[fit_rows], every[held_fake_rows]
-    else:
+    if callable(propose):
         held = len(held_rows)
         with own_noise(example.device) as reseed:
             reseed(derived(seed, "held out"))
-            held_fake = made(FIT_IDS - held, held).check("propose" if look is None else "features of propose")
+            held_fake = make(FIT_IDS - held, held).check(kind)
             reseed(derived(seed, "held out"))
             probe = Batch.read(propose_batch(propose, np.arange(FIT_IDS - held, FIT_IDS - held + _PROBE)), columns)
-            if look is not None:
-                pool = min(max(_POOL, len(rows)), steps * batch_size)
-                fake = made(FIT_IDS, pool).check("features of propose")
+            if look is None:
+                fake = lambda number, step, n: make(FIT_IDS + (number * steps + step) * n, n)  # noqa: E731
             else:
-                fake = lambda number, step, n: made(FIT_IDS + (number * steps + step) * n, n)  # noqa: E731
+                fake = make(FIT_IDS, min(max(_POOL, len(rows)), steps * size)).check(kind)
+    else:
+        fit_rows, held_fake_rows = _split(len(example), held_out, seed, "propose")
+        seen = example if look is None else example.features(look).check(kind)
+        fake, held_fake, probe = seen[fit_rows], seen[held_fake_rows], example[held_fake_rows[:_PROBE]]
     probe = Batch(probe.x.detach().clone(), probe.y)
     held_real = whole[held_rows].to(example.device)
-    return _Task(whole[rows], fake, held_real, held_fake, probe, labels, look, steps, batch_size)
+    return _Task(whole[rows], fake, held_real, held_fake, probe, labels, look, kind, steps, size)
 
 
 def _check_alike(real: Batch, fake: Batch, labels: Tensor | None) -> None:
@@ -280,7 +271,11 @@ def _split(n: int, share: float, seed: int, name: str) -> tuple[Any, Any]:
 def _fit_one(method: Any, task: _Task, seed: int, number: int, progress: bool | None) -> "tuple[RatioNetwork, Course]":
     """Build the network of a method and train it with the logistic loss."""
     batches = task.batches(seed, number)
-    with task.seeded(seed) as reseed:
+    with own_noise(task.held_fake.device) as seed_torch:
+
+        def reseed(step: int) -> None:
+            seed_torch(int(np.random.SeedSequence((seed, step + 1)).generate_state(1, np.uint64)[0]))
+
         pilot = []
         for step in range(ceil(_PILOT / task.batch_size)):
             reseed(step)
@@ -296,20 +291,20 @@ def _fit_one(method: Any, task: _Task, seed: int, number: int, progress: bool | 
             real, fake = batches(step)
             # one forward pass for both kinds, so that batch norm cannot tell them apart by the batch they are in
             score = Batch.join([real, fake]).call(module)
-            value = logistic_loss(score[: len(real)], score[len(real) :])
+            value = _logistic_loss(score[: len(real)], score[len(real) :])
             if not bool(value.isfinite()):
-                fake.check("propose" if task.features is None else "features of propose")
+                fake.check(task.kind)
             return value
 
         def held_out_loss(module: Any) -> float:
             real, fake = (_scores(module, held).double() for held in (task.held_real, task.held_fake))
-            return float(logistic_loss(real, fake))
+            return float(_logistic_loss(real, fake))
 
         course = fit_best(network, loss, held_out_loss, steps=task.steps, lr=method.lr, progress=progress)
     return network, course
 
 
-def logistic_loss(score_real: Tensor, score_fake: Tensor) -> Tensor:
+def _logistic_loss(score_real: Tensor, score_fake: Tensor) -> Tensor:
     """Return the log-loss of a classifier, each kind with weight one half, however many samples there are of it.
 
     Over all functions the minimum is at log p/q, so the prior needs no correction.
@@ -319,7 +314,8 @@ def logistic_loss(score_real: Tensor, score_fake: Tensor) -> Tensor:
 
 def _scores(network: Any, batch: Batch) -> Tensor:
     """Score many samples in blocks; with a gradient only if the samples require one."""
-    return batch.features(lambda *parts: network(*parts)[:, None], size=_BLOCK).x[:, 0]
+    with torch.set_grad_enabled(torch.is_grad_enabled() and batch.x.requires_grad):
+        return torch.cat([block.call(network) for block in batch.blocks(_BLOCK) or [batch]])
 
 
 class RatioNetwork(nn.Module):  # type: ignore[misc]
