@@ -187,20 +187,20 @@ class Diagnosis:
     def page(self, *, command: bool = False) -> str:
         """Return the diagnosis as a page of at most 80 columns, with advice for Python or for the command line."""
         lines = [f"{self.verdict.upper()} at a budget of {self.budget:g}"]
-        for word, text in self._said(command):
+        for word, text in self._sentences(command):
             indent = f"{word:9}"
             lines += textwrap.wrap(text, _WIDTH, initial_indent=indent, subsequent_indent=" " * len(indent))
         lines += ["", f"by {self.n_real:,} real and {self.n_fake:,} fake scores"]
         for row in self.rows():
-            cells = f"{row['mark']:1} {row['name']:18}{_short(row['value']):>7} {_between(row):>17}"
+            cells = f"{row['mark']:1} {row['name']:18}{_short(row['value']):>7} {_interval(row):>17}"
             lines.append(f"{cells}  {row['says']}".rstrip())
         return "\n".join(lines)
 
-    def _said(self, command: bool) -> list[tuple[str, str]]:
+    def _sentences(self, command: bool) -> list[tuple[str, str]]:
         """Return the words and sentences above the table."""
-        said = [("because", self.reason), ("do", str(self.advice[command]) if self.advice else "")]
-        said += [("note", note.text + (f": {note.advice[command]}" if note.advice else "")) for note in self.notes]
-        return [(word, text) for word, text in said if text]
+        sentences = [("because", self.reason), ("do", str(self.advice[command]) if self.advice else "")]
+        sentences += [("note", text + (f": {advice[command]}" if advice else "")) for text, advice in self.notes]
+        return [(word, text) for word, text in sentences if text]
 
     def __str__(self) -> str:
         return self.page()
@@ -208,9 +208,9 @@ class Diagnosis:
     def _repr_html_(self) -> str:
         """Return what a notebook shows: the verdict, what to do, and a table."""
         first = paragraph(f"by {self.n_real:,} real and {self.n_fake:,} fake scores", strong=self.verdict.upper())
-        lines = [[row["name"], row["mark"], _short(row["value"]), _between(row), row["says"]] for row in self.rows()]
+        lines = [[row["name"], row["mark"], _short(row["value"]), _interval(row), row["says"]] for row in self.rows()]
         drawn = html_table(["finding", "", "value", "95 % interval", ""], lines)
-        return "\n".join([first, *(paragraph(text, strong=word) for word, text in self._said(False)), drawn])
+        return "\n".join([first, *(paragraph(text, strong=word) for word, text in self._sentences(False)), drawn])
 
 
 def diagnose(
@@ -251,23 +251,21 @@ def diagnose(
     k, lost = check_budget(budget), _no_ratio(kind)
     given = known_scores(real, "real"), known_scores(fake, "fake")
     scores, repeated = _drop_repeated(given)
-    broken = _impossible(scores)
     rng = np.random.default_rng(seed)
-    raw = _usable(scores, broken, repeated, rng)
+    raw, broken = _drop_impossible(scores, repeated, rng)
     profile = Profile(raw[1])
     profile.log_c(k)  # a budget that cannot be met is refused here
     evidence = Evidence.of(raw)
-    piles = "" if kind is not None else _piles(raw)
-    verdict = _judge(raw, evidence, broken, lost or piles, rng)
+    verdict = _judge(raw, evidence, broken, lost or (_piles(raw) if kind is None else ""), rng)
     at = _measure_at_budget(raw, profile, k, verdict)
     after = evidence if verdict.repaired is None else Evidence.of(verdict.repaired)
     missing = after.missing_support() if verdict.verdict in ("fit", "repairable") else None
     nats = float(np.mean(_finite(verdict.repaired or raw)[0]))
     verdict = _refine_verdict(verdict, at, k, evidence, missing, nats)
-    classes = () if labels is None else _classes(given, labels)
-    seen: dict[str, Any] = {"budget": k, "n_real": len(scores[0]), "n_fake": len(scores[1]), "raw": raw, "notes": ()}
-    seen |= {"evidence": evidence, "missing_support": missing, "classes": classes, "at_budget": at}
-    found = Diagnosis(**verdict._asdict(), **seen)
+    facts: dict[str, Any] = {"budget": k, "n_real": len(scores[0]), "n_fake": len(scores[1]), "raw": raw}
+    facts |= {"evidence": evidence, "missing_support": missing, "at_budget": at}
+    facts["classes"] = () if labels is None else _means_by_label(given, labels)
+    found = Diagnosis(**verdict._asdict(), **facts, notes=())
     return replace(found, notes=_notes(found, after, repeated, nats, told=bool(lost), kind=kind))
 
 
@@ -280,14 +278,6 @@ def _no_ratio(kind: str | None) -> str:
         call = f"obrs.critics.to_log_ratio(scores, {kind!r}, ...)"
         raise InputError(f"diagnose needs log-ratios, got kind={kind!r}; convert the scores with {call}")
     return str(reason)
-
-
-def _impossible(scores: Pair) -> str:
-    """Return the scores that no ratio can have, in words: NaN, r infinite for a fake, or r = 0 for a real sample."""
-    real, fake = scores
-    wrong = {"NaN among the real scores": np.isnan(real), "NaN among the fake scores": np.isnan(fake)}
-    wrong |= {"+inf among the fake scores": fake == inf, "-inf among the real scores": real == -inf}
-    return ", ".join(f"{np.count_nonzero(bad)} {what}" for what, bad in wrong.items() if bad.any())
 
 
 def _drop_repeated(scores: Pair) -> tuple[Pair, tuple[int, int]]:
@@ -309,10 +299,16 @@ def _drop_repeated(scores: Pair) -> tuple[Pair, tuple[int, int]]:
     return (kept[0], kept[1]), (left_out[0], left_out[1])
 
 
-def _usable(scores: Pair, broken: str, repeated: tuple[int, int], rng: np.random.Generator) -> Pair:
-    """Return the scores that a ratio can have, in random order; refuse too few."""
-    real, fake = scores[0][scores[0] > -inf], scores[1][scores[1] < inf]  # this drops NaN, too
-    raw = rng.permutation(real), rng.permutation(fake)  # files are often sorted
+def _drop_impossible(scores: Pair, repeated: tuple[int, int], rng: np.random.Generator) -> tuple[Pair, str]:
+    """Return the scores that a ratio can have, in random order, and the others in words; refuse too few.
+
+    Impossible are NaN, an infinite r of a fake, and r = 0 of a real sample.
+    """
+    real, fake = scores
+    wrong = {"NaN among the real scores": np.isnan(real), "NaN among the fake scores": np.isnan(fake)}
+    wrong |= {"+inf among the fake scores": fake == inf, "-inf among the real scores": real == -inf}
+    broken = ", ".join(f"{np.count_nonzero(bad)} {what}" for what, bad in wrong.items() if bad.any())
+    raw = rng.permutation(real[real > -inf]), rng.permutation(fake[fake < inf])  # files are often sorted
     if min(map(len, raw)) < _LEAST:
         left_out = [broken] * bool(broken) + [f"{sum(repeated)} repeated ones"] * any(repeated)
         why = f" ({', '.join(left_out)} left out)" if left_out else ""
@@ -320,7 +316,7 @@ def _usable(scores: Pair, broken: str, repeated: tuple[int, int], rng: np.random
         raise InputError(f"diagnose needs at least {_LEAST} held-out scores of each kind, got {sizes}{why}")
     if raw[1].max() == -inf:
         raise RatioError(f"fake has no score above -inf among {len(raw[1])}: no fake has r > 0")
-    return raw
+    return raw, broken
 
 
 class _Verdict(NamedTuple):
@@ -445,7 +441,7 @@ def _share_piled(raw: Pair) -> float:
     return float(np.mean([np.mean(np.abs(np.abs(x) - 1) < _NEAR) for x in _finite(raw)]))
 
 
-def _classes(scores: Pair, labels: tuple[Any, Any]) -> tuple[ClassMean, ...]:
+def _means_by_label(scores: Pair, labels: tuple[Any, Any]) -> tuple[ClassMean, ...]:
     """Return E_Q[r | y] for each label of the real samples."""
     of_real, of_fake = (check_labels(each, "labels") for each in labels)
     if (len(of_real), len(of_fake)) != (len(scores[0]), len(scores[1])):
@@ -459,7 +455,7 @@ def _classes(scores: Pair, labels: tuple[Any, Any]) -> tuple[ClassMean, ...]:
 def _notes(
     d: Diagnosis, after: Evidence, repeated: tuple[int, int], nats: float, *, told: bool, kind: str | None
 ) -> tuple[Note, ...]:
-    """Return the remarks that a page may have: support, repeated rows, room, kind, classes."""
+    """Return the remarks of a page: on support, repeated rows, what a budget can remove, kind and classes."""
     notes = []
     above, piled = float(np.mean(d.raw[0] > d.raw[1].max())), _share_piled(d.raw)
     if d.missing_support is not None:
@@ -478,17 +474,14 @@ def _notes(
     elif d.verdict in ("repairable", "unfit") and np.ptp(both := np.concatenate(_finite(d.raw))):
         notes += [Note(doubt)] if (doubt := check_scores(both, "log_ratio")) else []
     if off := [mean for mean in d.classes if mean.off or not mean.known]:
-        notes.append(_note_on_classes(off))
-    return tuple(notes)
-
-
-def _note_on_classes(off: list[ClassMean]) -> Note:
-    names = ", ".join(str(mean.label) for mean in off[:8])
-    if all(mean.known for mean in off):
+        names = ", ".join(str(mean.label) for mean in off[:8])
         text = f"E_Q[r | y] is not p(y) / q(y) for the labels {names}, so one constant for all starves some of them"
-        return Note(text, Advice("ratio.calibrate_classes(pool)", "calibrate by class in Python, or use --group"))
-    text = f"E_Q[r | y] rests on few samples for the labels {names}, so no calibration by class helps"
-    return Note(text, Advice("one constant per class, groups=...", "one constant per class: --group"))
+        advice = Advice("ratio.calibrate_classes(pool)", "calibrate by class in Python, or use --group")
+        if not all(mean.known for mean in off):
+            text = f"E_Q[r | y] rests on few samples for the labels {names}, so no calibration by class helps"
+            advice = Advice("one constant per class, groups=...", "one constant per class: --group")
+        notes.append(Note(text, advice))
+    return tuple(notes)
 
 
 def _finite(scores: Pair) -> list[Floats]:
@@ -500,7 +493,7 @@ def _row(name: str, value: float | Estimate, mark: str, says: str) -> dict[str, 
     return {"name": name, "value": found.value, "low": found.low, "high": found.high, "mark": mark, "says": says}
 
 
-def _between(row: dict[str, Any]) -> str:
+def _interval(row: dict[str, Any]) -> str:
     return f"{_short(row['low'])} … {_short(row['high'])}" if not isnan(row["low"]) else ""
 
 
