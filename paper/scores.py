@@ -8,7 +8,7 @@ import numpy as np
 
 from obrs._text import lookup
 from obrs.errors import InputError
-from obrs.metrics._inputs import as_features
+from obrs.metrics._inputs import check_features
 from obrs.types import Array
 
 from .record import Numbers
@@ -42,7 +42,7 @@ def mode_scores(fake: Array, modes: Numbers, *, sigma: float, n_sigma: float = 4
     References:
         | Discriminator Rejection Sampling (Azadi et al., 2019), high-quality samples and recovered modes
     """
-    nearest, distance = _nearest_mode(as_features(fake, "fake").astype(np.float64, copy=False), modes)
+    nearest, distance = _nearest_mode(check_features(fake, "fake").astype(np.float64, copy=False), modes)
     good = distance <= n_sigma * sigma
     found = len(np.unique(nearest[good]))
     return ModeScores(float(np.count_nonzero(good)) / len(good), found / len(modes), found)
@@ -168,7 +168,7 @@ def histogram_divergence(fake: Array, cells: Cells, divergence: str = "kl", weig
     if weights is not None:
         weights = np.asarray(weights, dtype=np.float64)
         weights = weights * (weights.sum() / np.square(weights).sum())
-    of_samples = cells.of(as_features(fake, "fake").astype(np.float64, copy=False))
+    of_samples = cells.of(check_features(fake, "fake").astype(np.float64, copy=False))
     return estimate(cells.masses, np.bincount(of_samples, weights=weights, minlength=len(cells.masses)))
 
 

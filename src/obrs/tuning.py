@@ -338,7 +338,7 @@ class Search:
         return Batch.read(self.parts[name], self.columns)
 
     @contextmanager
-    def timed(self, part: str) -> Iterator[None]:
+    def time_part(self, part: str) -> Iterator[None]:
         """Add the time that a block takes to that of a part."""
         begun = perf_counter()
         try:
@@ -350,7 +350,7 @@ class Search:
         """Fit judge and candidates, and score proposals; a fold has ids to fit on, to choose by, to confirm by."""
         self.announce(propose, np.concatenate([ids for fold in folds for ids in fold]))
         label_features: dict[str, Any] = {}
-        with self.timed("classifiers"):
+        with self.time_part("classifiers"):
             self.features = self.fit_judge()
             if "features" in self.parts:
                 x, y = self.part("features").x, host_view(self.part("features").y)
@@ -397,13 +397,13 @@ class Search:
 
     def fit_candidates(self, propose: Any, ids: Any, label_features: Mapping[str, Any]) -> Ratios:
         """Fit every candidate on the real samples of its part, and on one set of proposals."""
-        with self.timed("proposals to fit on"):
+        with self.time_part("proposals to fit on"):
             fake = concatenate(list(self.blocks(propose, ids, "proposals")))
         candidates: dict[str, Callable[[Any], Any]] = {}
 
         def add(name: str, method: Any = None, **options: Any) -> None:
             options |= {"columns": self.columns, "seed": self.seed, "progress": self.progress}
-            with warnings.catch_warnings(), self.timed(name):
+            with warnings.catch_warnings(), self.time_part(name):
                 warnings.simplefilter("ignore", UserWarning)  # of ratios that may do harm: here a judge decides
                 candidates[name] = fitted = refit(self.parts["fit"], fake, method, **options)
             if fitted.report.stopped.startswith("interrupted"):
@@ -424,7 +424,7 @@ class Search:
         """Make and score proposals, by pairs of ids and candidates, beside a part of the real samples."""
         scores, features, labels = [], [], []
         seen: dict[str, list[Any]] = {name: [] for name in self.probes if part == "confirm"}
-        with self.timed("proposals and scores"), no_grad():
+        with self.time_part("proposals and scores"), no_grad():
             for ids, candidates in scored:
                 for given in self.blocks(propose, ids, "scores"):
                     batch = Batch.read(given, self.columns, "propose")
@@ -452,7 +452,7 @@ class Search:
         """Choose a recipe at a budget on the one pool, and confirm it on the other."""
         tuned = Tuned(check_budget(budget), self.judge, propose=self.propose, columns=self.columns, start=self.start)
         change, real = dict[Recipe, float](), self.pool.real
-        with self.timed("search"):
+        with self.time_part("search"):
             distance = Cells.fit(real).distance if self.judge == _CELLS else principal_distance(real)
             try:
                 self._compare(change, distance, tuned.budget)

@@ -35,7 +35,7 @@ def test_one_constant_per_group(rule, shares):
     assert a.mean() == pytest.approx(1 / 3, rel=1e-6)
     assert a[groups == 0].sum() / a.sum() == pytest.approx(0.5 if shares is None else 0.75, rel=1e-6)
     stay = np.arange(600) % 5 > 0  # solved for again where rows are left out
-    again = found.without(stay)[1]
+    again = found.restrict(stay)[1]
     assert again[stay] == pytest.approx(weightings(log_ratio[stay], [3], [rule], groups[stay], shares).weights[1])
     assert not again[~stay].any()
 

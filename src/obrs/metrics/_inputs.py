@@ -9,18 +9,18 @@ from .._arrays import as_floats, known_values
 from ..errors import InputError
 from ..groups import any_labels
 
-__all__ = ["as_features", "as_pair", "as_weights", "check_rows", "effective_size", "split_labels"]
+__all__ = ["check_features", "check_pair", "check_rows", "check_weights", "effective_size", "split_labels"]
 
 Floats = np.ndarray[Any, Any]
 
 _LARGEST = 1e12  # of a feature: its powers in the metrics then stay in the range of float32
 
 
-def as_features(x: Any, name: str) -> Floats:
+def check_features(x: Any, name: str) -> Floats:
     """Return features of shape `(n, dim)` in float32 or float64, in NumPy memory, without a copy where possible.
 
     Example:
-        >>> as_features([[0, 1]], "fake")
+        >>> check_features([[0, 1]], "fake")
         array([[0., 1.]])
     """
     values = known_values(as_floats(x, name), name)
@@ -35,14 +35,14 @@ def as_features(x: Any, name: str) -> Floats:
     return values
 
 
-def as_pair(real: Any, fake: Any) -> tuple[Floats, Floats]:
+def check_pair(real: Any, fake: Any) -> tuple[Floats, Floats]:
     """Return real and fake features of one dimension and one dtype, the wider of both.
 
     Example:
-        >>> [x.shape for x in as_pair([[0.0, 1.0]], np.zeros((3, 2)))]
+        >>> [x.shape for x in check_pair([[0.0, 1.0]], np.zeros((3, 2)))]
         [(1, 2), (3, 2)]
     """
-    real, fake = as_features(real, "real"), as_features(fake, "fake")
+    real, fake = check_features(real, "real"), check_features(fake, "fake")
     if real.shape[1] != fake.shape[1]:
         raise InputError(
             f"real and fake must have the same dimension, got {real.shape[1]} and {fake.shape[1]}; "
@@ -52,7 +52,7 @@ def as_pair(real: Any, fake: Any) -> tuple[Floats, Floats]:
     return real.astype(dtype, copy=False), fake.astype(dtype, copy=False)
 
 
-def as_weights(weights: Any, n: int) -> Floats:
+def check_weights(weights: Any, n: int) -> Floats:
     """Return one line of weights per budget, `(budgets, n)`, each over its largest; None is one line of ones.
 
     Args:
@@ -60,7 +60,7 @@ def as_weights(weights: Any, n: int) -> Floats:
         n: How many rows there are.
 
     Example:
-        >>> as_weights([2.0, 1.0], 2)
+        >>> check_weights([2.0, 1.0], 2)
         array([[1. , 0.5]])
     """
     if weights is None:

@@ -97,21 +97,21 @@ class Curve:
 
     def estimate(self, budget: int, confidence: float = 0.95) -> Estimate:
         """Return the value at one of the budgets, by its position, with an interval."""
-        found = self._around(self.value[budget], self.parts[budget], confidence)
+        found = self._interval(self.value[budget], self.parts[budget], confidence)
         low, high = (float(np.clip(end, *self.bounds)) for end in (found.low, found.high))
         return Estimate(found.value, low, high, found.standard_error)
 
     def difference(self, budget: int, other: int, confidence: float = 0.95) -> Estimate:
         """Return the value at one budget less that at another, by their positions, with an interval."""
         parts = self.parts[budget] - self.parts[other]
-        return self._around(self.value[budget] - self.value[other], parts, confidence)
+        return self._interval(self.value[budget] - self.value[other], parts, confidence)
 
     def relative(self, budget: int, other: int) -> Estimate:
         """Return the difference as a share of the value at the other budget."""
         change, base = self.difference(budget, other), abs(float(self.value[other]))
         return Estimate(*(x / base for x in (change.value, change.low, change.high, change.standard_error)))
 
-    def _around(self, value: Any, parts: Floats, confidence: float) -> Estimate:
+    def _interval(self, value: Any, parts: Floats, confidence: float) -> Estimate:
         error = float(np.sqrt(np.sum(parts**2)))
         reach = student(check_confidence(confidence), self.freedom) * error
         return Estimate(float(value), float(value) - reach, float(value) + reach, error)

@@ -17,7 +17,7 @@ from .._arrays import known_values
 from .._checks import check_confidence, check_count, check_seed
 from .._text import lookup
 from ..errors import InputError
-from ._inputs import as_pair, effective_size, split_labels
+from ._inputs import check_pair, effective_size, split_labels
 from .curve import GROUPS, Curve, Influence
 from .features import FEATURES, extract
 from .frechet import frechet_effects
@@ -117,9 +117,11 @@ def evaluate(
     _warn_of_seen(real, log_ratio, fitted_on, pixels)
     wanted = _size(len(x), pool, k, size)
     _warn_of_few(x, pool)
-    curves = _distances(x, y, pool)
+    found = frechet_effects(x, y, pool.weights)
+    beyond, kernel = (pool.curve(each, len(x)) for each in (found, kernel_effects(x, y, pool.weights)))
+    curves = {"frechet": beyond, "frechet_plain": replace(beyond, value=found.value), "kernel": kernel}
     if label is not None and label_fake is not None:
-        curves |= _within_classes(x, y, pool, label, label_fake)
+        curves |= _class_distances(x, y, pool, label, label_fake)
     curves |= neighbour_curves(real=x, fake=y, weights=pool, k=k, size=wanted, draws=draws, seed=seed)
     rows = []
     for line, (rule, budget) in enumerate(pool.keys):
@@ -128,9 +130,10 @@ def evaluate(
         metrics = {name: curves[name].estimate(line, confidence) for name in METRICS if name in curves}
         change = {name: curves[name].difference(line, 0, confidence) for name in metrics}
         rows.append(Row(rule, budget, float(pool.rate[line]), ess, effective, metrics, change))
+    known = FEATURES[features] if isinstance(features, str) else features
     return Table(
         rows=tuple(rows),
-        features=_title(features),
+        features=None if features is None else str(getattr(known, "title", "your own")),
         dimension=x.shape[1],
         n_real=len(x),
         n_fake=len(y),
@@ -193,15 +196,10 @@ def _features(
         if sizes[0] != sizes[1]:  # extractors resize them, and would show the size as a difference
             raise InputError(f"real has images of {sizes[0]} and fake of {sizes[1]}; resize one of them first")
         real, fake = (extract(images, features, progress=progress) for images in sets)
-    x, y = as_pair(real, fake)
+    x, y = check_pair(real, fake)
     if x.shape == y.shape and np.array_equal(x, y):
         raise InputError("real and fake are the same samples; fake must be proposals of the model")
     return x, y
-
-
-def _title(features: Any) -> str | None:
-    known = FEATURES[features] if isinstance(features, str) else features
-    return None if features is None else str(getattr(known, "title", "your own"))
 
 
 def _pool(log_ratio: Any, n: int, budgets: Any, rules: Any, groups: Any, shares: Any) -> Weightings:
@@ -226,13 +224,7 @@ def _size(n_real: int, pool: Weightings, k: int, size: Any) -> int:
     return wanted
 
 
-def _distances(real: Floats, fake: Floats, pool: Weightings) -> dict[str, Curve]:
-    found = frechet_effects(real, fake, pool.weights)
-    beyond, kernel = (pool.curve(each, len(real)) for each in (found, kernel_effects(real, fake, pool.weights)))
-    return {"frechet": beyond, "frechet_plain": replace(beyond, value=found.value), "kernel": kernel}
-
-
-def _within_classes(
+def _class_distances(
     real: Floats, fake: Floats, pool: Weightings, label: Floats, label_fake: Floats
 ) -> dict[str, Curve]:
     """Return the mean distances within classes, each counted as often as it is in real.

@@ -129,7 +129,7 @@ def gradients(x: Tensor) -> Tensor:
         | Histograms of Oriented Gradients for Human Detection (Dalal & Triggs, 2005)
     """
     torch, directions, cells, size = _torch(), 8, 4, 32
-    x = _resized(x, size) / 127.5 - 1
+    x = _resize(x, size) / 127.5 - 1
     edge = torch.nn.functional.pad(_grey(x), (1, 1, 1, 1), mode="replicate")
     across, down = (
         (edge[:, :, 1:-1, 2:] - edge[:, :, 1:-1, :-2]) / 2,
@@ -152,7 +152,7 @@ def efficientnet_lite0(x: Tensor, *, size: int = 64) -> Tensor:
     References:
         | EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks (Tan & Le, 2019)
     """
-    return _lite0(x.device).extract_features((_resized(_colour(x), size) - 127) / 128).mean((2, 3))
+    return _lite0(x.device).extract_features((_resize(_colour(x), size) - 127) / 128).mean((2, 3))
 
 
 def inception_v3(x: Tensor, *, weights: str | None = None) -> Tensor:
@@ -166,7 +166,7 @@ def inception_v3(x: Tensor, *, weights: str | None = None) -> Tensor:
     return _inception(x.device, weights)(_colour(x).round().clamp(0, 255).byte())[0]
 
 
-def _resized(x: Tensor, size: int) -> Tensor:
+def _resize(x: Tensor, size: int) -> Tensor:
     if tuple(x.shape[2:]) == (size, size):
         return x
     resize = _torch().nn.functional.interpolate

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import InputError
-from ._inputs import as_pair, as_weights, check_rows
+from ._inputs import check_pair, check_rows, check_weights
 from .curve import Curve, Effects, Influence
 from .weightings import as_pool
 
@@ -45,8 +45,8 @@ def frechet(*, real: Any, fake: Any, weights: Any = None) -> float:
     References:
         | GANs Trained by a Two Time-Scale Update Rule Converge to a Local Nash Equilibrium (Heusel et al., 2017)
     """
-    real, fake = as_pair(real, fake)
-    lines = as_weights(weights, len(fake))
+    real, fake = check_pair(real, fake)
+    lines = check_weights(weights, len(fake))
     if len(lines) > 1:
         raise InputError(f"weights must have shape ({len(fake)},), got {lines.shape}; use frechet_curve for several")
     check_rows(real, lines)
@@ -87,7 +87,7 @@ def frechet_curve(*, real: Any, fake: Any, weights: Any = None) -> Curve:
         | Effectively Unbiased FID and Inception Score and Where to Find Them (Chong and Forsyth, 2020), who
           extrapolate by a line through many sizes, of the fake side alone
     """
-    real, fake = as_pair(real, fake)
+    real, fake = check_pair(real, fake)
     pool = as_pool(weights, len(fake))
     return pool.curve(frechet_effects(real, fake, pool.weights), len(real))
 

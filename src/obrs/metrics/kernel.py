@@ -7,7 +7,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..estimate import Estimate
-from ._inputs import as_pair, check_rows
+from ._inputs import check_pair, check_rows
 from .curve import Curve, Effects, Influence
 from .weightings import as_pool
 
@@ -68,7 +68,7 @@ def kernel_curve(*, real: Any, fake: Any, weights: Any = None) -> Curve:
     References:
         | A Class of Statistics with Asymptotically Normal Distribution (Hoeffding, 1948)
     """
-    real, fake = as_pair(real, fake)
+    real, fake = check_pair(real, fake)
     pool = as_pool(weights, len(fake))
     return pool.curve(kernel_effects(real, fake, pool.weights), len(real))
 

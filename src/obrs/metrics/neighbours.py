@@ -18,7 +18,7 @@ import numpy as np
 from .._checks import check_count, check_seed
 from ..errors import InputError
 from ..selection import select
-from ._inputs import as_pair
+from ._inputs import check_pair
 from .curve import GROUPS, Curve, group_labels
 from .weightings import as_pool
 
@@ -136,7 +136,7 @@ def neighbour_curves(
     left = np.empty((4, GROUPS, len(drawn)))
     for g in range(GROUPS):
         stay = group_fake != g
-        left[0, g], left[2, g] = found.means(pool.without(stay), g + 1)
+        left[0, g], left[2, g] = found.means(pool.restrict(stay), g + 1)
     ends = np.cumsum([0, *(len(line) for line in drawn)])
     value = np.empty((4, len(drawn)))
     value[0], value[2] = found.means(pool.weights, 0)
@@ -172,7 +172,7 @@ def _measure(
 ) -> _Found:
     """Compare all distances between real and fake with the radii of both."""
     centre = (real.sum(axis=0, dtype=np.float64) + fake.sum(axis=0, dtype=np.float64)) / (len(real) + len(fake))
-    reals, fakes = (_Points.around(x, centre) for x in (real, fake))
+    reals, fakes = (_Points.build(x, centre) for x in (real, fake))
     group, group_fake = groups or (None, None)
     stay, stay_fake = _stay(group, len(real)), _stay(group_fake, len(fake))
     count, radius = len(stay), _radii(reals, k, group)
@@ -253,7 +253,7 @@ class _Points:
     norms: Floats
 
     @classmethod
-    def around(cls, x: Floats, centre: Floats) -> "_Points":
+    def build(cls, x: Floats, centre: Floats) -> "_Points":
         centred = x - centre.astype(x.dtype)
         return cls(centred, np.einsum("ij,ij->i", centred, centred))
 
@@ -279,7 +279,7 @@ class _Points:
 
 
 def _check(real: Any, fake: Any, k: Any) -> tuple[Floats, Floats, int]:
-    real, fake = as_pair(real, fake)
+    real, fake = check_pair(real, fake)
     k = check_count(k, "k")
     for name, x in (("real", real), ("fake", fake)):
         if len(x) <= k:

@@ -12,7 +12,7 @@ from .._text import lookup
 from ..errors import BudgetError, InputError
 from ..groups import Grouped, any_labels, groups_of, shares_of
 from ..rules import DRS, Budgeted
-from ._inputs import as_weights
+from ._inputs import check_weights
 from .curve import Curve, Effects, Influence
 
 __all__ = ["POOL_RULES", "Pool", "Weightings", "as_pool", "weightings"]
@@ -75,7 +75,7 @@ class Pool:
         spread: Floats = mass[:, found.rows] * found.value * np.sqrt(found.times)
         return spread
 
-    def without(self, stay: Floats) -> Floats:
+    def restrict(self, stay: Floats) -> Floats:
         """Return the weights of the rows that stay, 0 for the others, `(lines, n)`."""
         return self.weights * stay
 
@@ -142,7 +142,7 @@ class Weightings(Pool):
             parts[line] = mass[line, found.rows] * (unit - mean) + even[own] * mean
         return parts * np.sqrt(found.times)
 
-    def without(self, stay: Floats) -> Floats:
+    def restrict(self, stay: Floats) -> Floats:
         """Return the weights solved for again on the rows that stay, 0 for the others, `(lines, n)`."""
         weights = np.zeros_like(self.weights)
         groups = None if self.groups is None else self.groups[stay]
@@ -157,7 +157,7 @@ def as_pool(weights: Any, n: int) -> Pool:
     """Return weights of n rows as a pool: `Weightings` as they are, arrays as weights that are given."""
     if isinstance(weights, Weightings) and weights.weights.shape[1] != n:
         raise InputError(f"the weightings are of {weights.weights.shape[1]} rows, and fake has {n}")
-    return weights if isinstance(weights, Weightings) else Pool(as_weights(weights, n))
+    return weights if isinstance(weights, Weightings) else Pool(check_weights(weights, n))
 
 
 def weightings(

@@ -119,15 +119,15 @@ def mean_of_exp(log_values: Floats) -> Mean:
     index, _ = tail_index(np.sort(log_values[log_values > -inf]))
     excess = mean - (exp(-top) if top > -700 else inf)
     if error <= 1e-15 * mean:
-        return Mean(_scaled(top, mean, mean, mean), 0.0 if abs(excess) <= 1e-9 * mean else excess * inf, True)
+        return Mean(_scale(top, mean, mean, mean), 0.0 if abs(excess) <= 1e-9 * mean else excess * inf, True)
     unit = influence / error
     skewness, z = float(np.sum(unit**3)), min(max(excess / error, -1e6), 1e6)
     z = z + skewness * (2 * z**2 + 1) / 6 + skewness**2 * z**3 / 27  # Hall's transformation: normal to second order
     trusted = index > 2 and 1 / float(np.sum(unit**4)) >= _RESTS_ON
-    return Mean(_scaled(top, mean, *skewed_interval(mean, error, skewness)), z, trusted)
+    return Mean(_scale(top, mean, *skewed_interval(mean, error, skewness)), z, trusted)
 
 
-def _scaled(log_unit: float, *numbers: float) -> Estimate:
+def _scale(log_unit: float, *numbers: float) -> Estimate:
     """Return value, low and high times their unit."""
     with np.errstate(over="ignore"):
         return Estimate(*(float(np.exp(log_unit + log(x))) if x > 0 else 0.0 for x in numbers))

@@ -62,7 +62,7 @@ def as_features(given: Any) -> Features:
     if isinstance(given, Features):
         return given
     if isinstance(given, str):
-        return Features(_without_label(lookup(FEATURES, given, "features")), {"name": given})
+        return Features(_ignore_label(lookup(FEATURES, given, "features")), {"name": given})
     if isinstance(given, type) or not callable(given):
         got = f"the class {given.__name__}" if isinstance(given, type) else type(given).__name__
         raise InputTypeError(
@@ -70,12 +70,12 @@ def as_features(given: Any) -> Features:
         )
     for name, extractor in FEATURES.items():
         if extractor is given:
-            return Features(_without_label(given), {"name": name})
+            return Features(_ignore_label(given), {"name": name})
     if isinstance(given, nn.Module):
-        network = _settled(given)
+        network = _freeze(given)
         return Features(network, {"network": network.spec} if hasattr(network, "spec") else None)
     owner = getattr(given, "__self__", None)
-    return Features(getattr(_settled(owner), given.__name__) if isinstance(owner, nn.Module) else given)
+    return Features(getattr(_freeze(owner), given.__name__) if isinstance(owner, nn.Module) else given)
 
 
 def build_features(spec: Mapping[str, Any]) -> Features:
@@ -185,7 +185,7 @@ def critic_features(critic: Any, layer: str | None = None) -> Features:
             raise InputError(f"critic has no linear layer; name one of: {', '.join(names)}")
         layer = linear[-1] if layer is None else layer
         lookup(names, layer, "layer of the critic")
-    network = _settled(critic)
+    network = _freeze(critic)
     spec = {"network": network.spec, "layer": layer} if hasattr(network, "spec") else None
     return Features(_LastLayer(network, layer), spec)
 
@@ -225,7 +225,7 @@ class _Probe(nn.Module):  # type: ignore[misc]
         return self.linear((self.inner(x, label) - self.shift) / self.scale)
 
 
-def _without_label(extractor: Callable[[Any], Any]) -> Callable[..., Any]:
+def _ignore_label(extractor: Callable[[Any], Any]) -> Callable[..., Any]:
     """Return an extractor of images that may also be called with labels."""
 
     def compute(x: Tensor, label: Tensor = None) -> Any:
@@ -237,6 +237,6 @@ def _without_label(extractor: Callable[[Any], Any]) -> Callable[..., Any]:
     return compute
 
 
-def _settled(network: Any) -> Any:
+def _freeze(network: Any) -> Any:
     """Return a copy of a network in evaluation mode that is not trained."""
     return deepcopy(network).eval().requires_grad_(False)
