@@ -42,7 +42,7 @@ _NAMESPACES: dict[type, Any] = {}
 
 
 def namespace(x: Array) -> Any:
-    """Return the array-API functions for `x`: what `array_namespace` says, asked once per type."""
+    """Return the array-API functions for `x`: `array_namespace`, cached by type."""
     found = _NAMESPACES.get(type(x))
     if found is None:
         found = _NAMESPACES[type(x)] = array_namespace(x)
@@ -98,7 +98,7 @@ def widest(xp: Any) -> Any:
 
 
 def is_traced(x: Array) -> bool:
-    """Tell whether `x` is a JAX tracer, whose values may not be looked at."""
+    """Tell whether `x` is a JAX tracer, whose values are not known yet."""
     return bool(is_jax_array(x)) and isinstance(x, sys.modules["jax"].core.Tracer)
 
 
@@ -150,7 +150,7 @@ def host_values(x: Any) -> "np.ndarray[Any, Any] | None":
 
 
 def known_values(x: Any, name: str) -> "np.ndarray[Any, Any]":
-    """Return the values of an array or a list in NumPy memory; raise where they cannot be looked at."""
+    """Return the values of an array or a list in NumPy memory; raise where they are not known, as under `jax.jit`."""
     try:
         values = host_values(x)
     except (TypeError, ValueError) as error:  # of a list that is no array, and of dtypes that NumPy does not have

@@ -1,4 +1,4 @@
-"""Checks at the public boundary: the right array, or one line that says what is wrong with it."""
+"""Checks at the public boundary: they return a valid array or number, or raise an error of one line."""
 
 from math import isfinite
 from operator import index
@@ -80,7 +80,7 @@ def is_number(x: Any) -> bool:
 
 
 def check_count(value: Any, name: str, least: int = 1) -> int:
-    """Return a whole number of at least 1, or of another least one."""
+    """Return a whole number, checked to be at least `least`."""
     whole = _whole_number(value)
     if whole is None or whole < least:
         raise InputError(f"{name} must be a whole number of at least {least}, got {_short(value)}")
@@ -90,7 +90,7 @@ def check_count(value: Any, name: str, least: int = 1) -> int:
 
 
 def _whole_number(value: Any) -> int | None:
-    """Return a number as an integer, None if it is none; integers never go through floats, which end at 2**53."""
+    """Return a whole number as an integer, None for any other value; never by way of a float, exact to 2**53."""
     if not is_number(value):
         return None
     try:

@@ -37,7 +37,7 @@ _COLUMNS = 1 << 12  # blocks at a time: they stay in a core's cache
 
 
 def confident_budget(log_ratio: Any, budget: float, confidence: float) -> float:
-    """Return the budget to solve for, at most `budget`.
+    """Return the budget to solve for, at most `budget`, so that with this probability `budget` is not overrun.
 
     Args:
         log_ratio: Log-ratios of independent proposals, 1-D NumPy.

@@ -1,4 +1,4 @@
-"""Files of pictures: how their names end, one reader that says in a line what is wrong with one, bytes as floats."""
+"""Files of pictures: their extensions, one reader whose errors take one line, and bytes as floats."""
 
 import errno
 from collections.abc import Callable

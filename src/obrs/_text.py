@@ -29,14 +29,14 @@ def lookup(registry: Mapping[str, T], name: str, what: str) -> T:
 
 
 def unknown_name(name: object, among: Collection[str], what: str, or_else: str = "") -> UnknownNameError:
-    """Return the error for a name that is not among those that are known; `or_else` says what else would do."""
+    """Return the error for a name that is not among those that are known; `or_else` names what else is allowed."""
     near = get_close_matches(str(name), among, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return UnknownNameError(f"unknown {what} {name!r:.60}; {hint}there are: {', '.join(among)}{or_else}")
 
 
 def one_line(error: BaseException) -> str:
-    """Return what an error says, on one line.
+    """Return the message of an error on one line.
 
     Example:
         >>> one_line(FileNotFoundError(2, "No such file or directory", "a.csv"))
@@ -80,7 +80,7 @@ def each_float(x: Any, change: Callable[[float], Any]) -> Any:
 def text_table(head: Sequence[Any], rows: Iterable[Sequence[Any]], *, left: int = 1, gap: int = 2) -> str:
     """Return a table as text: the first `left` columns are names, the others stand to the right.
 
-    A cell may have several lines. `gap` is how many spaces are between columns, one where there is little room.
+    A cell may have several lines. `gap` is how many spaces are between columns, one where the line is narrow.
 
     Example:
         >>> print(text_table(["rule", "K", "KL"], [["obrs", "2", "0.1"], ["drs", "2", "0.12"]]))

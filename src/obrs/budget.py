@@ -52,7 +52,7 @@ Floats = np.ndarray[Any, Any]
 class Cut:
     """Where a budget cuts: `a = min(c r, 1)` and its rate Z = E_Q[a].
 
-    Proposals with r < 1/c are free, a = c r; the others are kept for sure, a = 1.
+    A proposal with r < 1/c is kept with probability a = c r, any other for sure, a = 1.
 
     Args:
         log_c: The constant, a number or an array that broadcasts; +inf accepts whatever has r > 0.
@@ -210,7 +210,7 @@ class _Problems:
 
     @classmethod
     def of(cls, x: Array, w: Array | None, axis: int | None, groups: Array | None) -> "_Problems":
-        """Lay log-ratios out by an axis, by groups, or as one problem."""
+        """Arrange log-ratios as problems: along an axis, by group, or all as one."""
         if groups is None:
             return cls(row_view(x, axis), None if w is None else row_view(w, axis), None, remaining_shape(x, axis))
         if axis is not None:
@@ -313,7 +313,7 @@ class _Problems:
         return "" if prod(self.shape) == 1 else f" in {name} {int(np.argmax(wrong))}"
 
     def log_rate(self, log_c: Array, top: Array) -> Array:
-        """Return log E[a] of rows at an end of c: 1/max r is exact rejection, inf keeps whatever has r > 0."""
+        """Return log E[a] of rows whose c is 1/max r, exact rejection, or infinite, which keeps whatever has r > 0."""
         xp = namespace(top)
         x, w = (v if v is None or not isinstance(top, np.ndarray) else host_view(v) for v in (self.x, self.w))
         x = _cleaned(xp.astype(x, top.dtype, copy=False))

@@ -54,7 +54,7 @@ def from_logit(logit: Array, *, n_real: float | None = None, n_fake: float | Non
 def from_probability(p: Array, *, n_real: float | None = None, n_fake: float | None = None) -> Array:
     """Return `log p - log(1 - p)`, if all you have is the probability of being real.
 
-    Use logits if you can: near 1 a rounded probability has lost most of what the logit said, and a probability of 1 is
+    Use logits if you can: near 1 a rounded probability has lost most digits of the logit, and a probability of 1 is
     refused. 0 means r = 0.
 
     Args:

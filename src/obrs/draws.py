@@ -293,7 +293,7 @@ def _uses_torch(x: Array) -> bool:
 
 
 def _prototype(like: Any) -> Array:
-    """Return an array that lives where `like` says; a device of torch becomes an empty tensor there."""
+    """Return an array on the device of `like`; a device of torch becomes an empty tensor there."""
     if like is None:
         return np.empty(0)
     if is_array_api_obj(like):

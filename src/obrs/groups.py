@@ -179,7 +179,7 @@ def _is_zero(share: Any) -> bool:
 
 
 def _per_group(values: Any, labels: tuple[Any, ...], name: str) -> list[Any]:
-    """Return what a dict says of each label, or an array in their order."""
+    """Return the value of each label, from a dict or from an array in their order."""
     if isinstance(values, Mapping):
         for label in values:
             if label not in labels:

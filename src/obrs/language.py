@@ -404,7 +404,7 @@ def tilt(
 
     The ratio is r = exp(R / beta), and completion i of a prompt is kept with probability `pi_i = min(c r_i, 1)`, so
     none is kept twice. The law of the kept is pi/n. Its KL to the pool, all completions of the prompt with equal
-    shares, says how far the choice moves away from what the model says by itself: best-of-n has log n - (n-1)/n.
+    shares, says how far the choice moves away from the model: best-of-n has log n - (n-1)/n.
 
     Args:
         reward: One per completion, shape `(N,)`, of any array library; -inf is never kept.

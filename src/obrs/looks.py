@@ -96,7 +96,7 @@ def figure(width: float = 9.0, height: float = 6.0, *, who: str = "the figure") 
 
     Args:
         width, height: In inches.
-        who: Needs matplotlib, as the error says where it is missing.
+        who: Names the function in the error raised without matplotlib.
 
     Example:
         >>> figure(9, 4).get_size_inches().tolist()

@@ -83,7 +83,7 @@ def select(dataset: Any, n: int | Mapping[str, int] | None = None, *, id: str, *
             that is expensive to compute first.
         n, options: As for `obrs.files.select`: budget, column, kind, beta, cost, group, shares, at_most, weights, seed,
             skip_bad, repeats.
-        id: The column of ids, which are needed, as rows of a dataset have no place.
+        id: The column of ids, which is required: rows of a dataset have no position.
 
     Returns:
         A `Selected` whose `out` is the dataset of the kept rows, which is computed when it is used.

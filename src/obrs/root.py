@@ -6,7 +6,7 @@ one j they are equal: at the root, the first j have c r < 1 and are *free*, and 
     c = max over j of (target - mass after j) / (sum of m r over the first j),
 
 and no search is needed: that is `solve_sorted`. The other functions bring a problem into its form. Log-ratios are -inf
-or numbers of at most 1e6, masses are at most 1; nothing here looks at what the door has checked.
+or numbers of at most 1e6, masses are at most 1; they were checked at the public boundary, and are not here.
 """
 
 import sys
@@ -128,7 +128,7 @@ def stable_order(group: Floats) -> Floats:
 
 
 def solve_groups(values: Floats, masses: Floats | None, group: Floats, target: Floats) -> Floats:
-    """Return log c of many problems of any size: `group` says to which of `len(target)` each number belongs.
+    """Return log c of many problems of any size: `group` is the index of the problem of each number.
 
     Groups are filled up to the next power of two with r = 0 and solved as rows, all of one size class at a time; large
     ones are pools of their own. No running sum goes across groups: one that is 30 nats below another would lose all its

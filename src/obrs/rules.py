@@ -140,7 +140,7 @@ class DRS:
     """Discriminator rejection sampling: a = sigmoid(F - gamma), F = log rho - log(1 - rho exp(-eps)), rho = r/M.
 
     In closed form a = rho / (rho + (1 - rho exp(-eps)) exp(gamma)): exact rejection at gamma = 0 and eps -> 0,
-    more accepting the lower gamma.
+    the lower gamma, the more is accepted.
 
     Args:
         log_m: `log max r` of a burn-in sample; larger ratios are treated as M.

@@ -60,7 +60,7 @@ class _Command(_Help, TyperCommand):
     """A command with examples."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; an interrupt may say how to go on, and typer would drop that."""
+        """Run the command; the message of an interrupt, which typer drops, is printed."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
@@ -208,7 +208,7 @@ def as_option(name: str, value: object) -> str:
 
 
 def parse_amount(text: str | None, group: str | None) -> tuple[Any, float | None]:
-    """Parse what -n says: a number of rows, or of rows by label, and the budget of a share.
+    """Parse the value of -n: a number of rows, or of rows by label, and the budget of a share.
 
     Example:
         >>> parse_amount("250", None), parse_amount("10%", None)
@@ -255,7 +255,7 @@ def parse_numbers(texts: list[str] | str, option: str) -> list[float]:
 
 
 def parse_ends(pixels: str | None) -> tuple[float, float] | None:
-    """Parse what --pixels says, black and white."""
+    """Parse the value of --pixels, black and white."""
     if pixels is None:
         return None
     if len(ends := parse_numbers(pixels, "--pixels")) != 2:

@@ -40,7 +40,7 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True)
 class Scores:
-    """Files of scores, and what the options say about them.
+    """Files of scores, with the options that describe them.
 
     Attributes:
         where: The files, as `obrs.files` takes them.

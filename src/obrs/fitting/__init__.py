@@ -1,1 +1,1 @@
-"""Fitting networks: the training loop, seeds, the gradient penalty and files of tensors that every room shares."""
+"""Fitting networks: the training loop, seeds, the gradient penalty, and files of tensors, for all packages that fit."""

@@ -30,7 +30,7 @@ _ROWS: dict[tuple[str, str], tuple[str, str | None]] = {
 def profile_findings(
     profile: Profile, row: dict[str, Any], *, reward: bool, diagnosed: bool, by_group: bool
 ) -> list[Finding]:
-    """Return what the log-ratios alone tell.
+    """Return the findings on the log-ratios alone.
 
     Args:
         profile, row: The log-ratios; and the row of their plan at which the page opens.

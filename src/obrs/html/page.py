@@ -1,4 +1,4 @@
-"""What pages are made of: templates, JSON for their scripts, texts and small images, as many as they have room for."""
+"""Parts of pages: templates, JSON for their scripts, and as many texts and small images as fit a limit of bytes."""
 
 import base64
 import io
@@ -119,7 +119,7 @@ def show(samples: Any, rows: Any, size: int, folder: Any = None) -> tuple[str, l
 
 
 def _show_texts(texts: list[str]) -> tuple[str, list[str], str]:
-    """Return all texts, or the first that have room; or, if those were few, a few, cut until all have."""
+    """Return the texts that fit the limit; if those were few, a few more, cut until they fit."""
     for length in (None, *_LENGTHS):
         shown = texts if length is None else [cut(text, length) for text in texts[:_FEW]]
         sizes = np.cumsum([len(script_json(text).encode()) + 1 for text in shown])
@@ -130,7 +130,7 @@ def _show_texts(texts: list[str]) -> tuple[str, list[str], str]:
 
 
 def _show_images(images: list[Any]) -> tuple[str, list[str], str]:
-    """Return images at the first size at which all of them have room, or at the last."""
+    """Return images at the first size at which all of them fit, or at the last."""
     for side in _SIDES:
         drawn = [_encode(image, side) for image in images]
         if sum(map(len, drawn)) <= _IMAGES:

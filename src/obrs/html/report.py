@@ -1,6 +1,6 @@
 """`obrs.report`: one page that shows what each budget buys, with the samples that it keeps.
 
-The page looks numbers up and computes none: it has all columns at each budget of its slider.
+The page computes nothing: it holds all columns at each budget of its slider.
 """
 
 import base64
@@ -293,7 +293,7 @@ def _group_shares(profile: Profile, groups: Groups, log_c: list[float]) -> dict[
 
 
 def _show_samples(source: Source, labels: Groups | None, last: Floats, other_last: Floats | None) -> dict[str, Any]:
-    """Return the samples that have room, in their order: id, log r, group and last budgets; and what is missing."""
+    """Return the samples that fit, in their order: id, log r, group and last budgets; and what is left out."""
     size = len(last)
     rows = np.arange(size) if size <= _SHOWN else np.random.default_rng(0).permutation(size)[:_SHOWN]
     kind, items, limit = show(source.samples, rows, size, source.folder)

@@ -24,7 +24,7 @@ class Cells:
 
     @classmethod
     def fit(cls, real: Floats) -> "Cells":
-        """Return cells of which there are at least twenty real points to each, by and large."""
+        """Return cells with about twenty real points each, or more."""
         side = int(np.clip(np.sqrt(len(real) / 20), 4, 24))
         return cls(tuple(np.quantile(column, np.arange(1, side) / side) for column in real.T))
 

@@ -75,8 +75,8 @@ def evaluate(
         features: A key of `obrs.metrics.features.FEATURES`, or a callable on images; None if real and fake are
             features.
         fitted_on: What the ratio was fitted on: the real rows themselves, or their `row_hashes`, which a result of
-            `refit` has in `seen`. There is a warning if some of them are in real. If `log_ratio` is such a result,
-            it is asked itself.
+            `refit` has in `seen`. There is a warning if some of them are in real. A `log_ratio` that is such a result
+            needs no `fitted_on`.
         k: Whose distance is the radius of a ball, for precision, recall, density and coverage.
         size: How many fakes recall and coverage are for; None for as many as the largest budget keeps.
         draws: How many draws of that size they are means over.

@@ -1,7 +1,7 @@
 """Features of images by name, computed once and cached on disk.
 
 `extract` reads images and returns their features; each extractor in `FEATURES` is also a plain callable on arrays and
-tensors, such as a head of `refit` is fitted on. A number says which features it is of: only Inception's is an FID.
+tensors, such as a head of `refit` is fitted on. Only with those of Inception-v3 is a Fréchet distance an FID.
 """
 
 import hashlib

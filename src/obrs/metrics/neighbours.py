@@ -148,7 +148,7 @@ def neighbour_curves(
 
 
 class _Found(NamedTuple):
-    """What the distances say, first of all points and then without each group.
+    """Counts from all distances, first of all points and then without each group.
 
     Attributes:
         k: Whose distance is the radius of a ball.

@@ -66,7 +66,7 @@ class Pool:
     weights: Floats
 
     def curve(self, found: Effects, n_real: int) -> Curve:
-        """Return a distance without its excess, with errors from the influence of the rows of both sides."""
+        """Return a distance less its excess, with errors from the influence of the rows of both sides."""
         return Curve(found.value - found.excess, np.hstack([found.real.spread(n_real), self.spread(found.fake)]))
 
     def spread(self, found: Influence) -> Floats:

@@ -1,6 +1,6 @@
 """Convolutional critics of small square images, of the size of a DCGAN, with or without classes.
 
-No batch norm: what a network says of one image depends on that image alone, on any number of processes.
+No batch norm: the output for one image depends on that image alone, on any number of processes.
 """
 
 from itertools import pairwise

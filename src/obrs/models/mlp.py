@@ -141,7 +141,7 @@ class _Waves(nn.Module):  # type: ignore[misc]
 
 
 def random_waves(numbers: int, waves: int) -> torch.Tensor:
-    """Return random projections, shape `(numbers, waves)`, of 0.1 to 4 cycles per unit: as many in every octave."""
+    """Return random projections `(numbers, waves)` of 0.1 to 4 cycles per unit, uniform in the logarithm."""
     cycles = torch.exp(torch.empty(waves).uniform_(log(0.1), log(4.0)))
     direction = nn.functional.normalize(torch.randn(numbers, waves), dim=0)
     return 2 * pi * cycles * direction

@@ -270,7 +270,7 @@ def diagnose(
 
 
 def _no_ratio(kind: str | None) -> str:
-    """Return why scores of this kind have no log-ratio, "" if they are one; refuse scores to convert first."""
+    """Return why scores of this kind have no log-ratio, "" if they have one; refuse those to convert first."""
     if kind in (None, "log_ratio", "logit"):
         return ""
     reason = lookup({**KINDS, **WITHOUT_RATIO}, kind, "kind of scores")

@@ -275,7 +275,7 @@ class Evidence:
         return mean + [f"log r is off by {self.curve.rms:.2g} nats"] * self.curve.off
 
     def tells(self) -> bool:
-        """Whether the log-ratios tell real from fake, and have a lower log-loss than chance."""
+        """Return whether the log-ratios separate real from fake, with a lower log-loss than chance."""
         return self.auc_z > ERRORS and log(2) - self.log_loss.value > _INFORMATION
 
     def missing_support(self) -> Estimate | None:
@@ -299,7 +299,7 @@ class ClassMean:
 
     Args:
         log_excess, error: log of E_Q[r | y] q(y) / p(y), 0 for a true ratio, and its standard error.
-        known: Whether the mean does not rest on a few samples: its own relative error is at most a tenth.
+        known: Whether the mean is precise enough to use: its relative standard error is at most a tenth.
     """
 
     label: Any

@@ -191,7 +191,7 @@ def critic_features(critic: Any, layer: str | None = None) -> Features:
 
 
 class _LastLayer(nn.Module):  # type: ignore[misc]
-    """What a network says of a sample before one of its layers, or by its own method `features`."""
+    """The input of one layer of a network, or the result of its own method `features`."""
 
     def __init__(self, network: Any, layer: str | None) -> None:
         super().__init__()

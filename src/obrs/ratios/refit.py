@@ -1,6 +1,6 @@
 """Fit a log-ratio for any generator from real samples and samples of its own.
 
-`refit` fits a classifier of real against fake samples, `Network`, `FineTune` and `Head` say which, and `FittedRatio` is
+`refit` fits a classifier of real against fake samples, which `Network`, `FineTune` or `Head` builds; `FittedRatio` is
 the result, with a `FitReport`. `load_ratio` reads it from a file.
 """
 
@@ -86,7 +86,7 @@ def refit(
     Args:
         real: Samples `(n, ...)` of the target, an array of NumPy, torch or JAX; with labels a tuple or mapping.
         propose: Maps ids to samples of the model, `obrs.proposal(fn)` for a `fn(n)`; or an array of fakes. Every step
-            gets new proposals. With `features`, a pool is drawn and looked at once.
+            gets new proposals. With `features`, a pool is drawn, and its features are computed once.
         method: `Network()` (the default), `FineTune(critic)` or `Head()`.
         features: What the ratio is a function of: a callable from a tensor of samples to features `(n, k)`, a torch
             module, `classifier_features(...)`, `probe_features(...)`, `critic_features(critic)`, or a name in
@@ -141,7 +141,7 @@ def refit(
 
 @dataclass(frozen=True, eq=False)
 class _Task:
-    """Samples of both kinds for a fit, or their features, those that are held out, and the length of the fit.
+    """The samples of a fit or their features, those that are held out, and the number and size of its steps.
 
     `fake` may be a function from the number of the fit, a step and a count to fakes; `kind` is what an error calls
     them. `probe` are a few fakes as they are, `labels` those that real samples have.
@@ -554,7 +554,7 @@ class FitReport:
         n_real, n_fake: Samples it was fitted on.
         history: Pairs of a step and the held-out loss after it, of the first fit.
         trouble: Why the ratio should not be trusted, in one line; None if there is no reason.
-        nats: KL divergence from the model to the data as the ratio says it, the mean of log r over held-out samples.
+        nats: KL divergence from the model to the data by this ratio, the mean of log r over held-out samples.
         fits, spread: How many fits were averaged, and the standard deviation of log r between them, in nats.
 
     Example:
@@ -633,7 +633,7 @@ class FittedRatio:
         probe: A few samples. They are saved with their scores, so that a file read with the wrong network is noticed.
         labels, shares, offsets: Labels of the real samples, how often each of them came, and what `calibrate_classes`
             adds to its log-ratio.
-        seen: `obrs.metrics.rows.row_hashes` of the real samples of the fit; `obrs.evaluate` warns if it meets one.
+        seen: `obrs.metrics.rows.row_hashes` of the real samples of the fit; `obrs.evaluate` warns if it gets one.
     """
 
     networks: tuple[RatioNetwork, ...]

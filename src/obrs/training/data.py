@@ -29,7 +29,7 @@ class Data(NamedTuple):
 
 
 def as_data(data: Any) -> Data:
-    """Return data as a run uses them.
+    """Read data as `train` uses them: their shape, labels, digest and batches.
 
     Args:
         data: An array or tensor of samples, shape `(n, ...)`; a tuple `(samples, labels)`; or a Dataset of samples or
