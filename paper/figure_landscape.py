@@ -35,8 +35,7 @@ from obrs.fitting.seeds import keyed
 from obrs.models.mlp import mlp_critic
 from obrs.ratios.refit import FineTune, Network, refit
 
-from .image_gans import SETTINGS, parts
-from .image_gans import load_part as load_generator
+from .image_gans import SETTINGS, load_part, parts
 from .image_sheet import as_text, draw_sheet, title
 from .record import Checked, Record, numbers
 from .style import PALETTE, canvas, caption, tidy
@@ -154,7 +153,7 @@ def _subject(config: Config, generator: str) -> _Subject:
 
     views = [view(number) for number in config.components]
     real = [(see(fit[: config.samples]), see(test[: config.samples])) for see in views]
-    return _Subject(load_generator(name, int(seed)), int(seed), views, real)
+    return _Subject(load_part(name, int(seed)), int(seed), views, real)
 
 
 def _fakes(subject: _Subject, samples: int, pair: int, x: float, y: float) -> list[Tensor]:

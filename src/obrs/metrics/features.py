@@ -118,7 +118,7 @@ def extract(
     return whole
 
 
-def gradients(x: Tensor) -> Tensor:
+def _gradients(x: Tensor) -> Tensor:
     """Return 144 numbers of grey images, 176 of colour: where edges are, which way they run, and how light it is.
 
     No label, no training and no download: every constant is in this function. Images are resized to 32x32; in each of
@@ -144,7 +144,7 @@ def gradients(x: Tensor) -> Tensor:
     return torch.cat([energy.flatten(1), light.flatten(1)], dim=1)
 
 
-def efficientnet_lite0(x: Tensor, *, size: int = 64) -> Tensor:
+def _efficientnet_lite0(x: Tensor, *, size: int = 64) -> Tensor:
     """Return the 1280 pooled features of EfficientNet-Lite0, trained on ImageNet, of images resized to `size`.
 
     64 pixels take 6 ms an image on one core, 96 twice as long; numbers of different sizes do not compare.
@@ -248,8 +248,8 @@ def _write(path: Path, features: Floats) -> None:
 FEATURES: dict[str, Extractor] = {
     extractor.name: extractor
     for extractor in (
-        Extractor("gradients", "oriented gradients", lambda: "32 8 4", gradients),
-        Extractor("efficientnet_lite0", "EfficientNet-Lite0", lambda: f"{_LITE0} 64", efficientnet_lite0),
+        Extractor("gradients", "oriented gradients", lambda: "32 8 4", _gradients),
+        Extractor("efficientnet_lite0", "EfficientNet-Lite0", lambda: f"{_LITE0} 64", _efficientnet_lite0),
         Extractor("inception_v3", "Inception-v3", lambda: _INCEPTION, inception_v3),
     )
 }
