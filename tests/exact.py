@@ -25,3 +25,7 @@ def bisect_log_c(log_ratio, budget, weights=None):
         middle = (low + high) / 2
         low, high = (middle, high) if rate(x, middle, w) < 1 / budget else (low, middle)
     return max(high, -seen.max())
+
+
+def normal(x, mean, sd):
+    return np.exp(-0.5 * ((x - mean) / sd) ** 2) / (sd * np.sqrt(2 * np.pi))

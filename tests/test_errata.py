@@ -7,6 +7,7 @@ quantity it is compared at the end.
 
 import numpy as np
 import pytest
+from exact import normal
 
 import obrs
 from obrs.errors import BudgetError, DivergenceError
@@ -61,10 +62,6 @@ def random_pairs(count, size, seed=RNG_SEED):
     rng = np.random.default_rng(seed)
     p, q = rng.dirichlet(np.ones(size), count), rng.dirichlet(np.ones(size), count)
     return p, q, np.max(p / q, -1) ** rng.random(count)
-
-
-def normal(x, mean, sd):
-    return np.exp(-0.5 * ((x - mean) / sd) ** 2) / (sd * np.sqrt(2 * np.pi))
 
 
 GRID = np.linspace(-12, 12, 8001)

@@ -2,13 +2,10 @@
 
 import numpy as np
 import pytest
+from exact import normal
 
 from paper import figure_1d, figure_optimal_g, figure_pr, figure_smooth
 from paper.record import numbers
-
-
-def normal(x, mean, sd):
-    return np.exp(-0.5 * ((x - mean) / sd) ** 2) / (sd * np.sqrt(2 * np.pi))
 
 
 def density(parts, x):

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from training.small_run import same
 from training.tw_gradients import MIDDLE, MIXED, loss_gradient, true_gradient
 
 import obrs
@@ -40,11 +41,6 @@ def small(critic=8, **changes):
     """Settings of a run that takes a moment."""
     networks = {"generator": {"name": "mlp_generator", "width": 8}, "critic": {"name": "mlp_critic", "width": critic}}
     return networks | {"data": "grid25", "loss": "dual", "steps": 4, "batch_size": 16, "data_size": 64} | changes
-
-
-def same(one, other):
-    a, b = one.state.tensors, other.state.tensors
-    return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
 
 
 @pytest.fixture

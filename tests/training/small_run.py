@@ -25,3 +25,9 @@ def train(data=None, given=None, **options):
 
 def weights(*modules):
     return torch.cat([p.detach().flatten() for module in modules for p in module.parameters()])
+
+
+def same(one, other):
+    """Tell whether two runs have the same weights, averages and moments, bit for bit."""
+    a, b = one.state.tensors, other.state.tensors
+    return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, TensorDataset
-from training.small_run import networks, points, train, weights
+from training.small_run import networks, points, same, train, weights
 
 import obrs
 from obrs.errors import InputError, InputTypeError, Interrupted, NotFiniteError
@@ -14,12 +14,6 @@ from obrs.training import critic_loss, generator_loss, load_trained
 from obrs.training.data import Draws
 from obrs.training.losses import GENERATOR_LOSSES
 from obrs.training.trained import checkpoints, read_log
-
-
-def same(one, other):
-    """Tell whether two runs have the same weights, averages and moments, bit for bit."""
-    a, b = one.state.tensors, other.state.tensors
-    return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
 
 
 def without_time(rows):
