@@ -63,7 +63,7 @@ class Row:
     def __getitem__(self, name: str) -> Estimate:
         return lookup(self.metrics, name, "metric")
 
-    def moved(self, name: str) -> bool:
+    def differs(self, name: str) -> bool:
         """Tell whether a metric differs from that of the model by more than its error."""
         change = self.change[name]
         return self.rule != "model" and (change.low > 0 or change.high < 0)
@@ -185,7 +185,7 @@ class Table:
             rows = [model, *(row for row in self.rows if row.rule == rule)]
             at, values = [row.budget for row in rows], [row[name].value for row in rows]
             axes.plot(at, values, look.line, marker=look.marker, ms=4, color=look.colour, label=look.label)
-            hollow = [(k, v) for k, v, row in zip(at, values, rows, strict=True) if not row.moved(name)]
+            hollow = [(k, v) for k, v, row in zip(at, values, rows, strict=True) if not row.differs(name)]
             axes.plot(*zip(*hollow, strict=True), look.marker, ms=4, color=look.colour, mfc="white")
             low, high = ([getattr(row[name], end) for row in rows] for end in ("low", "high"))
             axes.fill_between(at, low, high, color=look.colour, alpha=0.15, lw=0)
@@ -207,7 +207,7 @@ def _cell(row: Row, name: str) -> str:
     if not isfinite(value.value):
         return "-"
     reach = max(value.high - value.value, value.value - value.low)
-    return f"{_plain(value.value, 3)} ±{_plain(reach, 1)}{'*' if row.moved(name) else ''}"
+    return f"{_plain(value.value, 3)} ±{_plain(reach, 1)}{'*' if row.differs(name) else ''}"
 
 
 def _plain(x: float, digits: int) -> str:

@@ -255,10 +255,10 @@ def diagnose(
     raw, broken = _drop_impossible(scores, repeated, rng)
     profile = Profile(raw[1])
     profile.log_c(k)  # a budget that cannot be met is refused here
-    evidence = Evidence.of(raw)
+    evidence = Evidence.measure(raw)
     verdict = _judge(raw, evidence, broken, lost or (_piles(raw) if kind is None else ""), rng)
     at = _measure_at_budget(raw, profile, k, verdict)
-    after = evidence if verdict.repaired is None else Evidence.of(verdict.repaired)
+    after = evidence if verdict.repaired is None else Evidence.measure(verdict.repaired)
     missing = after.missing_support() if verdict.verdict in ("fit", "repairable") else None
     nats = float(np.mean(_finite(verdict.repaired or raw)[0]))
     verdict = _refine_verdict(verdict, at, k, evidence, missing, nats)
@@ -364,7 +364,7 @@ def _try_repairs(raw: Pair, off: str, rng: np.random.Generator) -> _Verdict:
             fitted, mapped = CALIBRATIONS[name](*sample), cross_fitted(CALIBRATIONS[name], sample, folds)
         except (InputError, RatioError, MissingLibraryError):  # such as scores that separate the two kinds
             continue
-        after = Evidence.of(mapped, by=sample)
+        after = Evidence.measure(mapped, by=sample)
         informed = informed or after.tells()
         if after.tells() and not after.faults():
             by = (

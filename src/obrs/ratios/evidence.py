@@ -258,7 +258,7 @@ class Evidence:
     overlap: int
 
     @classmethod
-    def of(cls, scores: Pair, by: Pair | None = None) -> "Evidence":
+    def measure(cls, scores: Pair, by: Pair | None = None) -> "Evidence":
         """Examine log-ratios of real and fake samples, real ones up to +inf and fake ones down to -inf."""
         real, fake = scores
         return cls(
