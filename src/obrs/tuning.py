@@ -450,22 +450,23 @@ class Search:
 
     def tune(self, budget: float, *, keep_recall: bool = True) -> Tuned:
         """Choose a recipe at a budget on the one pool, and confirm it on the other."""
-        tuned = Tuned(check_budget(budget), self.judge, propose=self.propose, columns=self.columns, start=self.start)
-        change, real = dict[Recipe, float](), self.pool.real
+        budget, real, recipe = check_budget(budget), self.pool.real, None
+        change, measured = dict[Recipe, float](), dict[str, Any]()
         with self.time_part("search"):
             distance = Cells.fit(real).distance if self.judge == _CELLS else principal_distance(real)
             try:
-                self._compare(change, distance, tuned.budget)
-                tuned = self._choose(tuned, change, distance, keep_recall)
-                tuned = tuned if tuned.recipe is None else self._confirm(tuned, tuned.recipe, distance)
+                self._compare(change, distance, budget)
+                recipe, notes = self._choose(budget, change, distance, keep_recall)
+                measured = {"notes": notes} if recipe is None else self._confirm(budget, recipe, distance)
             except KeyboardInterrupt:
                 if not change:
                     raise
-                best = tuned.recipe or min(change, key=change.__getitem__)
-                tuned = replace(tuned, recipe=best, notes=(_INTERRUPTED,))
+                recipe, measured = recipe or min(change, key=change.__getitem__), {"notes": (_INTERRUPTED,)}
         rows = tuple((str(recipe), change[recipe]) for recipe in sorted(change, key=change.__getitem__))
-        rule = tuned.recipe and tuned.recipe.rule(self.pool.scores, self.pool.label, tuned.budget)
-        tuned = replace(tuned, rows=rows, rule=rule, seconds=tuple(self.seconds.items()), seed=self.seed, search=self)
+        rule = recipe and recipe.rule(self.pool.scores, self.pool.label, budget)
+        measured |= {"propose": self.propose, "columns": self.columns, "start": self.start, "seed": self.seed}
+        seconds = tuple(self.seconds.items())
+        tuned = Tuned(budget, self.judge, rows, recipe, rule, seconds=seconds, search=self, **measured)
         tuned = tuned.use(self.candidates)
         return tuned if self.propose is not None else self._keep(tuned)
 
@@ -497,45 +498,42 @@ class Search:
             for times in (0.5, 2.0, max(_TOP_K / spread, 1.0))
         )
 
-    def _choose(self, tuned: Tuned, change: dict[Recipe, float], distance: Any, keep_recall: bool) -> Tuned:
-        """Take the simplest recipe of those no worse than the best by a standard error, unless it loses recall."""
+    def _choose(self, budget: float, change: dict[Recipe, float], distance: Any, keep_recall: bool) -> tuple[Any, Any]:
+        """Return the simplest recipe no worse than the best by a standard error; None, and why, if it loses recall."""
         pool, best = self.pool, sorted(change, key=change.__getitem__)[:_CLOSE]
-        lines = np.stack([self.weights(recipe, tuned.budget, pool) for recipe in best])
+        lines = np.stack([self.weights(recipe, budget, pool) for recipe in best])
         curve, losses = distance(pool.real, pool.features, lines), []
         gaps = [curve.difference(i, 0) for i in range(len(best))]
         near = [recipe for recipe, gap in zip(best, gaps, strict=True) if gap.value <= gap.standard_error]
         near.sort(key=lambda recipe: (len(recipe.coefficients), sum(abs(np.log(b)) for _, b in recipe.coefficients)))
         for recipe in near[:3]:
-            lost = self._recall(recipe, tuned.budget, pool)
+            lost = self._recall(recipe, budget, pool)
             losses.append(f"{lost.value:+.3f} ± {lost.standard_error:.3f}")
             if not (keep_recall and lost.value + 2 * lost.standard_error < 0 and lost.value < -_RECALL):
-                return replace(tuned, recipe=recipe)
-        note = f"the best choices lose recall, {', '.join(losses)}; keep_recall=False takes them"
-        return replace(tuned, notes=(note,))
+                return recipe, ()
+        return None, (f"the best choices lose recall, {', '.join(losses)}; keep_recall=False takes them",)
 
-    def _confirm(self, tuned: Tuned, recipe: Recipe, distance: Any) -> Tuned:
+    def _confirm(self, budget: float, recipe: Recipe, distance: Any) -> dict[str, Any]:
         """Measure what was chosen once more, on other proposals and other real samples."""
         pool, budgets, lines = self.other_pool, [1.0], [np.ones(len(self.other_pool.features))]
-        for budget in (tuned.budget, *(smaller for smaller in _SMALLER if smaller < tuned.budget)):
+        for k in (budget, *(smaller for smaller in _SMALLER if smaller < budget)):
             with suppress(BudgetError):  # too many have r = 0
-                lines.append(self.weights(recipe, budget, pool))
-                budgets.append(budget)
+                lines.append(self.weights(recipe, k, pool))
+                budgets.append(k)
         curve = distance(pool.real, pool.features, np.stack(lines))
-        change, recall = curve.relative(1, 0), self._recall(recipe, tuned.budget, pool)
-        tuned = replace(tuned, change=change, recall=recall, confirmed=change.value + 2 * change.standard_error < 0)
-        if not tuned.confirmed:
+        change, recall, notes = curve.relative(1, 0), self._recall(recipe, budget, pool), []
+        if not change.value + 2 * change.standard_error < 0:
             note = "more real samples, other candidates (critic=, extra=) or a larger budget may help"
-            return replace(tuned, notes=(note,))
-        notes = []
-        for line, budget in enumerate(budgets[2:], 2):
+            return {"change": change, "recall": recall, "notes": (note,)}
+        for line, k in enumerate(budgets[2:], 2):
             more = curve.difference(1, line)
             if more.value + more.standard_error >= 0:
-                notes.append(f"K = {budget:g} buys as much: distance {_percent(curve.relative(line, 0))}")
+                notes.append(f"K = {k:g} buys as much: distance {_percent(curve.relative(line, 0))}")
                 break
         for name, (real, fake) in pool.seen.items():
             seen = principal_distance(real)(real, fake, np.stack(lines[:2])[:, : len(fake)]).relative(1, 0)
             notes.append(f"{FEATURES[name].title}, which a candidate has seen and which is no judge: {_percent(seen)}")
-        return replace(tuned, notes=tuple(notes))
+        return {"change": change, "recall": recall, "confirmed": True, "notes": tuple(notes)}
 
     def _recall(self, recipe: Recipe, budget: float, pool: Pool) -> Estimate:
         """Return by how much recall changes, at equal numbers."""
