@@ -70,7 +70,9 @@ def api_page(title, modules):
         module, _, chosen = entry.partition(": ")
         for name in chosen.split() or exported(module):
             if module == "obrs" or name not in front:
-                lines += [f"::: {module}.{name}", ""]
+                # of a file and a function of one name, Griffe would take the file
+                is_file = (ROOT / "src" / Path(*module.split("."), f"{name}.py")).is_file()
+                lines += [f"::: {module}.{name}.{name}" if is_file else f"::: {module}.{name}", ""]
     return "\n".join(lines)
 
 

@@ -40,8 +40,8 @@ kept
 # %%
 x = np.linspace(-5, 5, 400)
 figure, axes = plt.subplots(figsize=(7, 3))
-axes.hist(propose(np.arange(5000)), 60, (-6, 6), density=True, alpha=0.4, label="model")
-axes.hist(kept.x, 60, (-6, 6), density=True, alpha=0.6, label="kept, 1 in 2")
+axes.hist(propose(np.arange(5000)), 60, range=(-6, 6), density=True, alpha=0.4, label="model")
+axes.hist(kept.x, 60, range=(-6, 6), density=True, alpha=0.6, label="kept, 1 in 2")
 axes.plot(x, np.exp(-((x - 1) ** 2) / 2) / np.sqrt(2 * np.pi), "k", label="target")
 axes.legend()
 plt.show()

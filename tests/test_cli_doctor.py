@@ -96,7 +96,6 @@ def test_signs_are_taken_for_a_hinge_critic_unless_an_option_says_what_they_are(
     [
         (["real.csv", "fake.csv"], "--budget"),
         (["real.csv", "short.csv", "--budget", 2], "at least 100 held-out scores of each kind, got 600 real and 9"),
-        (["real.npy", "fake.npy", "--budget", 2], "what are the numbers in column 'real'"),
         (["rewards.csv", "fake.csv", "--budget", 2], "a reward has no real samples"),
         (["real.csv", "fake.csv", "--budget", 2, "--kind", "hing"], "unknown kind 'hing'; did you mean 'hinge'?"),
         (["real.csv", "fake.csv", "--budget", 2, "--kind", "reward"], "a reward has no real samples"),

@@ -23,7 +23,7 @@ def published(monkeypatch):
     return found
 
 
-def test_a_notebook_shows_one_line_that_moves(published):
+def test_a_notebook_shows_one_line_that_moves(published, tmp_path):
     obrs.sample(lambda ids: obrs.normals(ids, 1, seed=0), lambda x: x[:, 0], 2000, budget=4, batch_size=500)
     lines, displays, updates = zip(*published, strict=True)
     assert len(set(displays)) == 1
@@ -33,6 +33,10 @@ def test_a_notebook_shows_one_line_that_moves(published):
     kept = [int(line.split("/")[0].split()[-1]) for line in lines]
     assert kept == sorted(kept)
     assert len(set(kept)) > 5
+    for name in "ab":
+        (tmp_path / f"{name}.csv").write_text("log_ratio\n0.5\n1.5\n")
+    obrs.files.plan(tmp_path, [1])
+    assert published[-1][0].startswith("reading ━━━━━━━━━━━━━━━━ 2/2  ")
 
 
 def test_a_pipe_gets_a_line_every_ten_seconds(monkeypatch, capsys):

