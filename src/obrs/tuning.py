@@ -209,8 +209,9 @@ class Tuned:
         kept = sample(self.propose, self.log_ratio, n, rule=self.rule, **options)
         if self.plain:
             return replace(kept, notes=("the plain model: no gain was confirmed",))
-        notes = (note for note in kept.notes if note != UNCHECKED)  # the judge has
-        return replace(kept, notes=(*notes, *(() if self.confirmed else self.notes)))
+        if self.confirmed:  # which is a check
+            return replace(kept, notes=tuple(note for note in kept.notes if note != UNCHECKED))
+        return replace(kept, notes=(*kept.notes, *self.notes))
 
     @property
     def lines(self) -> list[str]:
