@@ -106,7 +106,7 @@ FOLDERS = ["--real=HERE/pictures", "--fake=HERE/made", "--features=gradients", "
         (["--features=gradients"], "must have shape (n, channels, height, width)"),
         (["--real=HERE/real.csv"], "real.csv is no .npy or .npz file of numbers, nor a folder of images"),
         (["--out=HERE/real.csv"], "results go into a folder, "),
-        (["--scores=HERE/real.npz", "--kind=log_ratio"], "which column has the scores?"),
+        (["--scores=HERE/real.npz", "--kind=log_ratio"], "real.npz has no column of scores; an array of scores has"),
         (["--group=class"], "are about a file: give --scores"),
         (["--fake=HERE/real.npz"], "real and fake are the same, "),
         ([*FOLDERS, "--scores=HERE/short.csv"], "has no score for 1 of 90 images"),
