@@ -263,14 +263,14 @@ def _verdict(record: Record) -> str:
         return "tune acted on no model that carries the claim."
     z, claimed = -change / error, sum(row["claimed"] for row, *_ in _cells(record))
     careful, worst = _pooled(np.array([z[model == one].mean() for one in np.unique(model)])), z.min()
-    parts = [f"tune acted in {len(z)} of {claimed} cells of models that had no part in any choice."]
-    said = f"pooled z {_pooled(z):.1f} over cells, {careful:.1f} over models (at least 3 was asked for)"
+    parts = [f"tune acted in {len(z)} of {claimed} cells (a model, a budget) of models without part in any choice."]
+    said = f"z {_pooled(z):.1f} over all cells together, {careful:.1f} over models (at least 3 was asked for)"
     holds = "holds" if worst >= -2 else "does not hold"
     parts += [f"By the judge that it never saw: {said}; the worst cell has z = {worst:+.1f} (never below -2 {holds})."]
     for data, judge, words in (
-        ("fashion", 0, "Fashion-MNIST alone: {:.1f} % closer in the mean, z {:.1f}."),
-        ("cifar10", 0, "CIFAR-10 alone: {:.1f} % closer in the mean, z {:.1f};"),
-        ("cifar10", 1, "by the committed classifier {:.1f} %, z {:.1f}."),
+        ("fashion", 0, "Means over both budgets, weighted by precision: Fashion-MNIST {:.1f} % closer, z {:.1f};"),
+        ("cifar10", 0, "CIFAR-10 {:.1f} %, z {:.1f},"),
+        ("cifar10", 1, "and by a classifier {:.1f} %, z {:.1f}."),
     ):
         some, change, error = _acted(record, data, judge)
         if len(some):
@@ -306,16 +306,16 @@ def table(record: Record) -> str:
 
 def markdown(record: Record) -> str:
     """Return the verdict, and the table of all cells; what was chosen, and what it cost, is in the record."""
-    head = ["model", "K", "own judge", "other judge", "tune", _COMMITTED, "critic, one constant", "0.2's recipe"]
+    head = ["model", "K", "own judge", "other judge", "tune", "a classifier", "critic, one constant"]
     lines = [[title(line[0]), *line[1:4], f"**{line[4]}**", *line[5:]] for line in _lines(record)]
-    sections = {"verdict": _verdict(record), "cells": page_table([*head, "DRS", "top-k"], lines)}
+    sections = {"verdict": _verdict(record), "cells": page_table([*head, "outputs, by class", "DRS", "top-k"], lines)}
     return "\n\n".join(section(name, text) for name, text in sections.items())
 
 
 _LOOKS = {
     "tune": Look("tune", PALETTE["blue"], "", "D"),
     "paper": Look("critic trained further, one constant", PALETTE["orange"]),
-    "outputs": Look("0.2's recipe", PALETTE["green"]),
+    "outputs": Look("classifier outputs, by class", PALETTE["green"]),
     "drs": Look("DRS, score of tune", PALETTE["pink"]),
     "topk": Look("top-k, score of tune", PALETTE["yellow"]),
 }
