@@ -12,7 +12,7 @@ from obrs._progress import rank
 from obrs._text import text_table
 from obrs.errors import InputError
 
-from .harness import EXPERIMENTS, complain, draw, experiment, first_line, guard, markdown, reproduce
+from .harness import EXPERIMENTS, complain, experiment, first_line, guard, reproduce, write_pages
 from .record import load
 
 USAGE = """\
@@ -86,9 +86,7 @@ def _redraw(words: list[str]) -> None:
     if not names:
         raise InputError(f"{known.out} has no record of an experiment")
     for name in names:
-        record = load(known.out / f"{name}.json")
-        (known.out / f"{name}.md").write_text(markdown(record))
-        (known.out / f"{name}.png").write_bytes(draw(record))
+        write_pages(load(known.out / f"{name}.json"), known.out / name)
         print(f"{name}.md, {name}.png")
 
 

@@ -7,12 +7,14 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, fields, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 from obrs import __version__
+from obrs._files import hold, replacing
 from obrs._progress import rank
 from obrs._text import exit_code, lookup, one_line
 from obrs.errors import InputError, Interrupted, MissingLibraryError, ObrsError
@@ -20,7 +22,7 @@ from obrs.errors import InputError, Interrupted, MissingLibraryError, ObrsError
 from .record import Record, load, plain, versions
 
 __all__ = ["EXPERIMENTS", "Entry", "complain", "configure", "draw", "experiment", "first_line", "guard", "markdown"]
-__all__ += ["reproduce"]
+__all__ += ["reproduce", "write_pages"]
 
 
 @dataclass(frozen=True)
@@ -129,27 +131,26 @@ def reproduce(
         experiment(name).run(config, record)
         record.versions = versions()
         return record
-    record, path = _take_up(record, Path(out))
-    try:
-        experiment(name).run(config, record)
-    except KeyboardInterrupt as error:
-        if not record.rows:
+    if (home := Path(out) / name).parent.exists() and not home.parent.is_dir():
+        raise InputError(f"results go into a folder, {out} is a file; choose another --out")
+    with nullcontext() if rank() else hold(home):
+        record, path = _take_up(record, home.parent)
+        try:
+            experiment(name).run(config, record)
+        except KeyboardInterrupt as error:
+            if not record.rows:
+                path.unlink()
+            said = f"interrupted; rows kept: {len(record.rows)}, the same command goes on"
+            raise Interrupted(said, record) from error
+        if rank() == 0:
+            write_pages(record, home)
+            record.save(home.with_suffix(".json"))  # now that the library that draws has its place among the versions
             path.unlink()
-        raise Interrupted(f"interrupted; rows kept: {len(record.rows)}, the same command goes on", record) from error
-    if rank() == 0:
-        picture, home = draw(record), path.parent / name
-        record.save(home.with_suffix(".json"))  # now that the library that draws has its place among the versions
-        home.with_suffix(".md").write_text(markdown(record))
-        home.with_suffix(".png").write_bytes(picture)
-        path.unlink()
     return record
 
 
 def _take_up(new: Record, folder: Path) -> tuple[Record, Path]:
     """Return the record that an interrupted run left in a folder, or else the new one, and where it is kept."""
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"results go into a folder, {folder} is a file; choose another --out")
-    folder.mkdir(parents=True, exist_ok=True)
     decides = json.dumps([new.experiment, new.config, __version__], sort_keys=True)
     path = folder / f"{new.experiment}.{hashlib.sha256(decides.encode()).hexdigest()[:8]}.partial.json"
     record = load(path) if path.exists() else new
@@ -158,6 +159,13 @@ def _take_up(new: Record, folder: Path) -> tuple[Record, Path]:
         complain(f"going on with an interrupted run; rows kept: {len(record.rows)}")
     record.save(path)  # fails now, not after an hour, if nothing can be written there
     return record, path
+
+
+def write_pages(record: Record, home: Path) -> None:
+    """Write what is drawn and printed of a record, NAME.png and NAME.md."""
+    for suffix, content in ((".png", draw(record)), (".md", markdown(record).encode())):
+        with replacing(home.with_suffix(suffix)) as file:
+            file.write(content)
 
 
 def draw(record: Record) -> bytes:

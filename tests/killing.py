@@ -48,6 +48,7 @@ critic = { name = "mlp_critic", width = 16, activation = "silu", waves = 64 }
 new_critic = true
 warm_up = 10
 """
+PAPER = ("figure-1d", "figure-smooth", "figure-pr", "figure-25-samples", "figure-optimal-g")
 LAST_STEP = "stage-2/checkpoints/step-00000090.safetensors"  # with the warm-up of the critic
 
 RAY = """
@@ -106,6 +107,7 @@ def select_rows(rows: int) -> None:
     from obrs import files
 
     files.select("scores", rows // 4, id="id", out="kept", progress=False)
+    files.select("scores/part-0.parquet", rows // 40, id="id", out="kept.parquet", progress=False)
 
 
 def read_folder(folder: Path) -> object:
@@ -125,6 +127,18 @@ def read_training(folder: Path) -> object:
     return last.read_bytes(), rows
 
 
+def reproduce(rows: int) -> None:
+    for name in PAPER:  # a record that is whole would be made anew
+        if not Path("out", f"{name}.json").exists() or any(Path("out").glob(f"{name}.*.partial.json")):
+            assert import_module("paper.__main__").main([name, "--preset", "smoke", "--out", "out"]) == 0
+
+
+def read_records(folder: Path) -> object:
+    found = {path.name: path.read_bytes() for path in sorted(folder.glob("out/[!.]*"))}
+    rows = {name: json.loads(found.pop(f"{name}.json"))["rows"] for name in PAPER}
+    return rows, found
+
+
 KINDS = {
     "folder": Kind(("obrs.files", "pyarrow.parquet"), write_scores, select_rows, read_folder, "kept"),
     "train": Kind(
@@ -133,6 +147,9 @@ KINDS = {
         train,
         read_training,
         "run",
+    ),
+    "paper": Kind(
+        ("paper.gan25", "paper.style", "matplotlib.pyplot"), lambda folder, rows: None, reproduce, read_records, "out"
     ),
 }
 
@@ -200,6 +217,8 @@ def kill_runs(name: str, kills: int, seed: int, rows: int, root: Path) -> dict[s
         if code == 0:
             ends += 1
             assert kind.result(broken) == expected, f"{name}: a run that was killed ends in another result"
+            left = [path for path in broken.rglob(".*") if path.name != ".log"]
+            assert not left, f"{name}: killed runs left {left}"
             if killed < kills:
                 shutil.rmtree(broken / kind.out)
     return {"kind": name, "kills": killed, "ends": ends, "seconds of a run": round(usual, 1)}

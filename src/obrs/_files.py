@@ -1,15 +1,18 @@
-"""Files that are written whole, or not at all; and the folder of what may be made again."""
+"""Files that are written whole, or not at all, by one run at a time; and the folder of what may be made again."""
 
 import errno
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from time import time
 from typing import BinaryIO
 
 from .errors import InputError
 
-__all__ = ["cache_folder", "check_folder", "check_not_input", "check_out", "replacing"]
+__all__ = ["cache_folder", "check_folder", "check_not_input", "check_out", "hold", "replacing"]
+
+_POSIX = os.name == "posix"  # elsewhere folders cannot be opened, and files are not locked
 
 
 def cache_folder() -> Path:
@@ -79,7 +82,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Open a file beside `path` that takes its place once it is whole and on the disk.
 
     After an error the old file is still there, and an `OSError` names the path. A link stays a link, permissions stay,
-    and what is not a file, such as a pipe, is written to directly.
+    and what is not a file, such as a pipe, is written to directly. What runs left in the folder when they were killed
+    is deleted.
 
     Example:
         >>> import tempfile
@@ -102,8 +106,11 @@ def _replacing(target: Path) -> Iterator[BinaryIO]:
             yield file
         return
     beside = target.with_name(f".obrs-{os.urandom(8).hex()}.tmp")
+    _delete_halves(target.parent)
     try:
         with open(beside, "xb") as file:
+            with suppress(OSError):  # some file systems have no locks
+                _lock(file.fileno())
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -116,9 +123,49 @@ def _replacing(target: Path) -> Iterator[BinaryIO]:
         raise
 
 
+def _delete_halves(folder: Path) -> None:
+    """Delete what runs were writing in a folder when they were killed: not locked, nor written to for a minute."""
+    for half in folder.glob(".obrs-*.tmp"):
+        with suppress(OSError):
+            if half.is_file() and time() - half.stat().st_mtime > 60:
+                with open(half, "rb") as file:
+                    _lock(file.fileno())
+                    half.unlink()
+
+
+@contextmanager
+def hold(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Hold a hidden folder beside `path`, so that one run at a time writes there; it goes if nothing is left in it."""
+    work = Path(path).with_name(f".{Path(path).name}.obrs")
+    work.mkdir(parents=True, exist_ok=True)
+    handle, is_ours = os.open(work if _POSIX else os.devnull, os.O_RDONLY), False
+    try:
+        with suppress(BlockingIOError, FileNotFoundError):
+            _lock(handle)
+            is_ours = not _POSIX or os.path.samestat(os.fstat(handle), os.stat(work))  # it may have been moved
+        if not is_ours:
+            raise InputError(f"another run is writing {path} at the moment")
+        for half in work.rglob(".obrs-*.tmp"):  # what a run was writing when it was killed
+            half.unlink()
+        yield work
+    finally:
+        if is_ours:
+            with suppress(OSError):  # something is left in it, or it was moved
+                work.rmdir()
+        os.close(handle)
+
+
+def _lock(handle: int) -> None:
+    """Lock what is open until it is closed, or the process ends, however it does; raise if another one has."""
+    if _POSIX:
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
 def _flush_folder(folder: Path) -> None:
     """Bring the new name to the disk, too, where a folder can be opened for that."""
-    if os.name != "posix":
+    if not _POSIX:
         return
     handle = os.open(folder, os.O_RDONLY)
     try:

@@ -1,15 +1,16 @@
 """What people read: errors for unknown names, errors in one line, numbers for JSON, tables as text and as HTML."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from html import escape
 from math import isfinite
 from typing import Any, TypeVar
 
-from .errors import UnknownNameError
+from .errors import InputError, ObrsError, UnknownNameError
 
-__all__ = ["each_float", "exit_code", "finite", "html_table", "lookup", "one_line", "paragraph", "text_table"]
-__all__ += ["unknown_name"]
+__all__ = ["each_float", "exit_code", "finite", "html_table", "lookup", "name_in_errors", "one_line", "paragraph"]
+__all__ += ["text_table", "unknown_name"]
 
 T = TypeVar("T")
 
@@ -33,6 +34,15 @@ def unknown_name(name: object, among: Collection[str], what: str, or_else: str =
     near = get_close_matches(str(name), among, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return UnknownNameError(f"unknown {what} {name!r:.60}; {hint}there are: {', '.join(among)}{or_else}")
+
+
+@contextmanager
+def name_in_errors(where: str) -> Iterator[None]:
+    """Make any error of ours an input error that begins with the name of a file, or of whatever is at fault."""
+    try:
+        yield
+    except ObrsError as error:
+        raise InputError(f"{where}: {error.args[0]}", give=error.give) from error
 
 
 def one_line(error: BaseException) -> str:

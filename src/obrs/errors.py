@@ -42,10 +42,6 @@ class ObrsError(Exception):
         """Return the message, with each argument of `give` as a function of its name and value shows it."""
         return " ".join([str(self.args[0]), " or ".join(show(*pair) for pair in self.give.items())]).rstrip()
 
-    def prefixed(self, where: str) -> "InputError":
-        """Return an input error that says where this one came from."""
-        return InputError(f"{where}: {self.args[0]}", give=self.give)
-
 
 class BudgetError(ObrsError, ValueError):
     """The budget is not a number of proposals per kept sample, or cannot be met."""

@@ -7,10 +7,11 @@ and a third one writes the rows below it. Memory does not grow with the rows.
 
 import json
 import os
+import shutil
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from math import inf
@@ -21,12 +22,13 @@ from zlib import crc32
 import numpy as np
 
 from ._checks import check_budget, check_count, check_ratios, check_seed
-from ._files import check_not_input, check_out, replacing
+from ._files import check_not_input, check_out, hold, replacing
 from ._keys import MOST_GROUPS, Cells, Rows, add_up, find_threshold, gather, smallest
 from ._progress import bar
+from ._text import name_in_errors
 from .critics import check_scores, to_log_ratio
 from .draws import priority_key, scramble
-from .errors import InputError, ObrsError
+from .errors import InputError
 from .groups import counts_of, shares_of, sizes_of
 from .profile import Plan, Profile
 from .scores import Batch, Paths, Source, find_sources, format_of, read_columns, to_arrow
@@ -111,11 +113,9 @@ class Reading:
         """Return scores, NaN where there is none, and their log-ratios, which are -inf there."""
         score = batch.numbers(self.column, skip_bad=self.skip_bad)
         log_ratio, good = np.full(len(score), -inf), ~np.isnan(score)
-        try:
+        with name_in_errors(f"{batch.source.path}, column {self.column!r}"):
             log_ratio[good] = to_log_ratio(score[good], self.kind, beta=self.beta)
             check_ratios(log_ratio)
-        except ObrsError as error:
-            raise error.prefixed(f"{batch.source.path}, column {self.column!r}") from error
         return score, log_ratio
 
     def rows(self, batch: Batch, labels: Mapping[str, int]) -> Rows:
@@ -175,10 +175,8 @@ def survey(
     where = f"{where}, column {reading.column!r}"
     if found is None or not found.facts[0]:
         raise InputError(f"{where}: no row has a score")
-    try:
+    with name_in_errors(where):
         doubt = check_scores(found.sample[1], reading.kind)
-    except InputError as error:
-        raise error.prefixed(where) from error
     if doubt:
         warnings.warn(f"{where} read as {reading.kind}: {doubt}", stacklevel=4)
     return found._replace(totals=found.totals.astype(np.int64))
@@ -406,12 +404,14 @@ def select(
     chosen, keep = decide(scan, sources[0].path, reading, repeats=repeats, **sizes)
     manifest = {"inputs": inputs, "header": sources[0].header, **chosen}
 
-    def write(source: Source, path: Path) -> None:
+    def write(source: Any, path: Path) -> None:
         def tables() -> Iterator[Any]:
-            yield from filter(len, map(keep, source.batches(reading.names, rows=True)))
+            with source.reading():
+                yield from filter(len, map(keep, source.batches(reading.names, rows=True)))
             if _facts(source) != inputs[source.name]:
                 raise InputError(f"{source.path} has changed since it was counted; start again")
 
+        path.parent.mkdir(parents=True, exist_ok=True)
         source.write(path, tables(), reading.added)
 
     if out is None:
@@ -419,8 +419,7 @@ def select(
     if is_file:
         write(sources[0], target)
         return Selected(target, manifest)
-    show = options.get("progress")
-    with _hold(target.with_name(f".{target.name}.obrs")) as work, bar("writing", len(sources), show) as tell:
+    with _explain_stop(), hold(target) as work, bar("writing", len(sources), options.get("progress")) as tell:
         for folder in filter(_has_files, (target, work)):
             _check_same(folder, note, manifest)
         if _has_files(target):
@@ -429,10 +428,15 @@ def select(
             return Selected(target, manifest, new=False)
         with replacing(note) as file:
             file.write((json.dumps(manifest, indent=2) + "\n").encode())
-        for number, source in enumerate(sources):
-            if not (work / source.name).exists():
-                write(source, work / source.name)
-            tell(number + 1)
+        try:
+            for number, source in enumerate(sources):
+                if not (work / source.name).exists():
+                    write(source, work / source.name)
+                tell(number + 1)
+        finally:
+            if not any(map(Path.is_file, work.rglob("*"))):
+                shutil.rmtree(work)
+                note.unlink()
         os.replace(work, target)  # which is not there, or empty
     return Selected(target, manifest)
 
@@ -448,48 +452,31 @@ def _has_files(folder: Path) -> bool:
 
 
 @contextmanager
-def _hold(work: Path) -> Iterator[Path]:
-    """Hold the hidden folder in which files are written until all of them are whole."""
-    work.mkdir(exist_ok=True)
-    handle, ours = os.open(work, os.O_RDONLY), False
+def _explain_stop() -> Iterator[None]:
+    """Say in an error that stops a run how it goes on."""
+    goes_on = "the same command goes on with the files that are not done"
     try:
-        if os.name == "posix":
-            import fcntl
-
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # it ends with the process, however that ends
-        ours = True
-        for half in work.rglob(".obrs-*.tmp"):  # what a run was writing when it was killed
-            half.unlink()
-        yield work
-    except BlockingIOError as error:
-        raise InputError(f"another run is writing {work} at the moment") from error
-    except (OSError, KeyboardInterrupt) as error:
-        goes_on = "the same command goes on with the files that are not done"
-        if isinstance(error, KeyboardInterrupt):
-            raise KeyboardInterrupt(f"stopped; {goes_on}") from error
+        yield
+    except KeyboardInterrupt as error:
+        raise KeyboardInterrupt(f"stopped; {goes_on}") from error
+    except OSError as error:
         raise OSError(error.errno, f"{error.strerror}; {goes_on}", error.filename) from error
-    finally:
-        if ours and work.exists() and not _has_files(work):
-            work.rmdir()
-        os.close(handle)
 
 
 def read_manifest(where: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the manifest beside a folder, or the one that is this file."""
     path = f"{Path(where)}{MANIFEST}" if os.path.isdir(where) else where
-    try:
-        manifest = json.loads(Path(path).read_bytes())
-    except (ValueError, RecursionError, FileNotFoundError):
-        manifest = None
-    if not isinstance(manifest, dict) or not isinstance(manifest.get("cut"), dict):
-        raise InputError(f"{path} is no manifest of a selection")
-    return manifest
+    with suppress(ValueError, RecursionError, FileNotFoundError):
+        match manifest := json.loads(Path(path).read_bytes()):
+            case {"cut": dict()} if isinstance(manifest.get("inputs", {}), dict):
+                return dict(manifest)
+    raise InputError(f"{path} is no manifest of a selection")
 
 
 def _check_same(folder: Path, note: Path, manifest: Mapping[str, Any]) -> None:
     """Raise if a folder has rows that were chosen otherwise, or of other files, by the manifest that is there."""
-    before = read_manifest(note)
-    old, new = ({**(known.get("inputs") or {}), **known, "inputs": 0, "version": 0} for known in (before, manifest))
+    both = read_manifest(note), manifest
+    old, new = ({**known.get("inputs", {}), **known, "inputs": 0, "version": 0} for known in both)
     for name in [name for name in {**old, **new} if old.get(name) != new.get(name)]:
         what = f"was {old.get(name)!r:.60} and is {new[name]!r:.60} now" if name in manifest else "is not what it was"
         raise InputError(f"{folder} has rows of another run: {name} {what}; {_CHOOSE}")

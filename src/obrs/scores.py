@@ -184,7 +184,7 @@ class Source:
     @cached_property
     def columns(self) -> list[str]:
         """The names of the columns; those of a jsonl are its first row's."""
-        with self._reading():
+        with self.reading():
             return self._find_names()
 
     def check_columns(self, names: Sequence[str]) -> None:
@@ -198,19 +198,13 @@ class Source:
         """Read these columns batch by batch; with `rows`, what is written as well."""
         self.check_columns(names)
         first = 0
-        with self._reading():
+        with self.reading():
             for part, whole in self._read([*dict.fromkeys(names)], rows):
                 yield Batch(self, {name: _plain(part.column(name)) for name in names}, first, whole)
                 first += len(part)
 
-    def write(self, path: str | os.PathLike[str], tables: Iterable[Any], added: Sequence[str] = ()) -> None:
-        """Write tables of rows, with columns of numbers that were added, to a file, which appears once it is whole."""
-        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-        with replacing(path) as file:
-            self._write(file, tables, added, _codec(path))
-
     @contextmanager
-    def _reading(self) -> Iterator[None]:
+    def reading(self) -> Iterator[None]:
         """Name this file in whatever goes wrong while it is read."""
         try:
             yield
@@ -237,9 +231,6 @@ class Source:
         if len(self._table):
             yield self._table, self._table
 
-    def _write(self, file: Any, tables: Iterable[Any], added: Sequence[str], codec: str | None) -> None:
-        raise NotImplementedError
-
 
 class ParquetSource(Source):
     """A Parquet file; its pages are checked where they have checksums."""
@@ -254,9 +245,10 @@ class ParquetSource(Source):
         for part in self._open().iter_batches(_ROWS, columns=None if rows else names, use_threads=False):
             yield part, pa.Table.from_batches([part])
 
-    def _write(self, file: Any, tables: Iterable[Any], added: Sequence[str], codec: str | None) -> None:
-        """Write row groups of a good size, compressed as the source is."""
-        like = self._open()
+    def write(self, path: Path, tables: Iterable[Any], added: Sequence[str] = ()) -> None:
+        """Write tables of rows, with columns of numbers that were added, in row groups of a good size."""
+        with self.reading():
+            like = self._open()
         schema = like.schema_arrow
         for name in added:
             schema = schema.append(pa.field(name, pa.float64()))
@@ -267,7 +259,7 @@ class ParquetSource(Source):
         # A dictionary of numbers that hardly repeat would take most of the time.
         few = [chunk.path_in_schema for chunk in chunks if chunk.total_uncompressed_size < 4 * chunk.num_values]
         options = {"compression": packing, "use_dictionary": few, "write_page_checksum": True}
-        with parquet.ParquetWriter(file, schema, **options) as out:
+        with replacing(path) as file, parquet.ParquetWriter(file, schema, **options) as out:
             for table in tables:
                 waiting.append(table)
                 if sum(map(len, waiting)) >= _GROUP or sum(part.nbytes for part in waiting) >= _GROUP_BYTES:
@@ -284,7 +276,7 @@ class TextSource(Source):
         if first is None:
             raise InputError(f"{self.path} is empty")
         if self.format == "jsonl":
-            return list(dict(json.loads(first[0].as_py())))
+            return list(_load_rows(first[:1])[0])
         names = list(self._parse(first[:1], [], autogenerate_column_names=not self.header).column_names)
         if not self.header:
             return [str(number) for number in range(len(names))]
@@ -301,7 +293,7 @@ class TextSource(Source):
                 continue
             try:
                 part = self._parse(lines, names, column_names=self.columns)
-            except pa.ArrowInvalid as error:  # counts the rows of this piece
+            except ValueError as error:  # pyarrow's, too, which count the rows of this piece
                 row = re.search("Row #([0-9]+)", str(error))
                 why = str(error) if row is None else str(error).replace(row[0], f"row {first + int(row[1])}")
                 raise ValueError(why) from error
@@ -363,14 +355,16 @@ class TextSource(Source):
             arrow_csv.ConvertOptions(include_columns=names, column_types=dict.fromkeys(names, pa.string())),
         )
 
-    def _write(self, file: Any, tables: Iterable[Any], added: Sequence[str], codec: str | None) -> None:
+    def write(self, path: Path, tables: Iterable[Any], added: Sequence[str] = ()) -> None:
+        """Write tables of rows, with columns of numbers that were added."""
         texts: Iterable[Any] = (_bytes(self._lines(table))[0] for table in tables)
         if self.header:
-            names = next(self._pieces())[0].as_py()
+            with self.reading():
+                names = next(self._pieces(), [_scalar("")])[0].as_py()  # it may have been emptied since it was counted
             names = self.delimiter.join([names.rstrip("\r\n"), *added]) + "\n" if added else names
             texts = chain([names.encode()], texts)
-        for text in texts:
-            file.write(pa.Codec(codec).compress(text) if codec else text)
+        with replacing(path) as file:
+            file.writelines(map(pa.Codec(codec).compress, texts) if (codec := _codec(path)) else texts)
 
     def _lines(self, table: Any) -> Any:
         """Return the rows of a table, with the cells of its other columns at their ends."""
@@ -384,8 +378,7 @@ class TextSource(Source):
             before = _scalar(f', "{name}": ' if is_json else self.delimiter)
             text = cells.cast(pa.string())
             if is_json:  # of 1, readers would infer that all are integers
-                whole = pc.match_substring_regex(text, "^-?[0-9]+$")
-                text = pc.if_else(whole, pc.binary_join_element_wise(text, _scalar(".0"), _scalar("")), text)
+                text = pc.replace_substring_regex(text, "^(-?[0-9]+)$", r"\1.0")
             lines = pc.binary_join_element_wise(lines, text, before)
         return pc.binary_join_element_wise(lines, _scalar("}\n" if is_json else "\n"), _scalar(""))
 
@@ -401,8 +394,18 @@ def _parse_json(lines: Any, names: list[str]) -> Any:
             table = arrow_json.read_json(pa.BufferReader(data), options).select(names)
             if len(table) == len(lines) and not any(pa.types.is_temporal(column.type) for column in table.columns):
                 return table
-    cells = [dict(json.loads(line)) for line in lines.to_pylist()]
+    cells = _load_rows(lines)
     return pa.table({name: [row.get(name) for row in cells] for name in names})
+
+
+def _load_rows(lines: Any) -> list[dict[str, Any]]:
+    rows = list[dict[str, Any]]()
+    for line in lines:
+        try:
+            rows.append({**json.loads(line.as_py())})
+        except _FAULTS as error:
+            raise ValueError(f"Row #{len(rows) + 1}: {error}") from error
+    return rows
 
 
 def format_of(path: str | os.PathLike[str]) -> str | None:
@@ -465,7 +468,7 @@ def read_columns(sources: Sequence[Source], names: Sequence[str]) -> Batch:
     tables = [pa.table(batch.columns) for source in sources for batch in source.batches(names)]
     if not tables:
         raise InputError(f"{sources[0].path} has no rows")
-    with sources[0]._reading():
+    with sources[0].reading():
         table = pa.concat_tables(tables, promote_options="permissive")
     return Batch(sources[0], {name: _plain(table.column(name)) for name in names})
 

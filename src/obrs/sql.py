@@ -43,12 +43,15 @@ def condition(cut: Selected | Mapping[str, Any] | str | os.PathLike[str]) -> str
     if isinstance(cut, str | os.PathLike):
         cut = read_manifest(cut)
     manifest = cut.manifest if isinstance(cut, Selected) else cut
-    id, label = manifest["id"], manifest["group"]
-    if id is None:
-        raise InputError("these rows were selected without a column of ids; select them with id, or write them")
-    score = f"{_quote(manifest['column'])}::DOUBLE"
-    ratio = _RATIOS[manifest["kind"]].format(x=score, beta=_double(manifest.get("beta") or 1.0))
-    ends = {name: _end(*end) for name, end in manifest["cut"].items()}
+    match {"beta": None, **manifest}:  # a file of others may hold anything, also SQL where a number should be
+        case {"id": None}:
+            raise InputError("these rows were selected without a column of ids; select them with id, or write them")
+        case {"kind": str(kind), "column": str(column), "id": str(id), "group": str() | None as label, "seed": seed,
+              "beta": float() | int() | None as beta, "cut": dict(cuts)} if kind in _RATIOS and cuts:  # fmt: skip
+            ratio = _RATIOS[kind].format(x=f"{_quote(column)}::DOUBLE", beta=_double(beta or 1.0))
+        case _:
+            raise InputError("the manifest is not one of a selection")
+    ends = {name: _end(cut) for name, cut in cuts.items()}
     # NaN counts as larger than infinity, and least() passes over NULL: neither may get there.
     known = f"{ratio} > {_double(-inf)} AND {ratio} < {_double(inf)}"
     end = ends.get("", "")
@@ -60,15 +63,18 @@ def condition(cut: Selected | Mapping[str, Any] | str | os.PathLike[str]) -> str
         known += f" AND {text} IN ({', '.join(labels)})"
         cases = " ".join(f"WHEN {name} THEN {end}" for name, end in labels.items())
         end = f"CASE {text} {cases} END"
-    kept = f"{_uniform(manifest['seed'])} < exp(least({ratio} + {end}, 0))"
+    kept = f"{_uniform(seed)} < exp(least({ratio} + {end}, 0))"
     return f"({known} AND {_let('k', _word(_quote(id)), kept)})"
 
 
-def _end(key: float | None, id: int) -> str:
+def _end(cut: Any) -> str:
     """Return the key at which a group is cut; for the row that has it, of id k, a little less."""
-    if key is None:
-        return _double(inf)
-    return f"CASE k WHEN {id % 2**64} THEN {_double(key - 1e-9 * max(1.0, abs(key)))} ELSE {_double(key)} END"
+    match cut:
+        case [None, int()]:
+            return _double(inf)
+        case [float() | int() as key, int(id)]:
+            return f"CASE k WHEN {id % 2**64} THEN {_double(key - 1e-9 * max(1.0, abs(key)))} ELSE {_double(key)} END"
+    raise InputError(f"a cut is a key and an id, got {cut!r:.60}; the manifest is not one of a selection")
 
 
 def _quote(name: str) -> str:

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from .._files import check_not_input, check_out
-from .._text import unknown_name
+from .._text import name_in_errors, unknown_name
 from ..errors import InputError
 from .app import SCORES, command, option
 
@@ -36,7 +36,7 @@ def doctor(
     from .._checks import check_budget
     from ..ratios.doctor import diagnose
     from ..ratios.plot import plot_diagnosis
-    from .reading import name_in_errors, open_scores, save_figure
+    from .reading import open_scores, save_figure
 
     check_budget(budget)
     kind = kind and kind.replace("-", "_")

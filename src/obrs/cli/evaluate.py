@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from .._text import name_in_errors
 from ..errors import InputError
 from .app import SCORES, SETS, advanced, command, option, parse_ends, parse_numbers
 
@@ -67,7 +68,7 @@ def _read(file: str, fake: str, id: str, shares: str | None, **given: Any) -> di
     import numpy as np
 
     from ..metrics.images import match_names
-    from .reading import group_labels, name_in_errors, open_scores, read_shares
+    from .reading import group_labels, open_scores, read_shares
 
     is_folder, group = os.path.isdir(fake), given["group"]
     scores = open_scores([file], id=id if is_folder else None, **given)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from .._files import check_not_input, check_out
-from .._text import finite, text_table, unknown_name
+from .._text import finite, name_in_errors, text_table, unknown_name
 from ..errors import InputError
 from .app import SCORES, Files, advanced, command, complain, option, parse_amount, parse_numbers, parse_pairs, short
 
@@ -43,7 +43,7 @@ def plan(
     """
     from .._checks import check_budget
     from ..profile import GOALS
-    from .reading import name_in_errors, open_scores, save_figure
+    from .reading import open_scores, save_figure
 
     text, shares = given.pop("n"), given.pop("shares")
     budgets = [] if budget is None else [check_budget(k) for k in parse_numbers(budget, "--budget")]
@@ -92,7 +92,7 @@ def _load(scores: Any, n: Any, shares: str | None) -> tuple[Any, float, int | No
 
     from ..files import Profiles, scan_files
     from ..profile import Profile
-    from .reading import group_labels, name_in_errors, read_shares, report_bad
+    from .reading import group_labels, read_shares, report_bad
 
     reading = scores.reading
     parts = read_shares(shares, reading.group, **scores.options)

@@ -3,8 +3,7 @@
 import os
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
@@ -15,15 +14,16 @@ import numpy as np
 
 from .._checks import LIMIT
 from .._files import check_folder, check_not_input
+from .._text import name_in_errors
 from ..critics import check_scores
-from ..errors import InputError, ObrsError
+from ..errors import InputError
 from ..files import Reading
 from ..language import tilted_log_ratio
 from ..scores import Batch, Source, find_sources, read_columns
 from .app import complain, parse_pairs
 
-__all__ = ["Rows", "Scores", "check_results", "group_labels", "name_in_errors", "open_scores", "read_shares"]
-__all__ += ["report_bad", "save_figure"]
+__all__ = ["Rows", "Scores", "check_results", "group_labels", "open_scores", "read_shares", "report_bad"]
+__all__ += ["save_figure"]
 
 Numbers = np.ndarray[Any, Any]
 
@@ -171,15 +171,6 @@ def group_labels(batch: Batch, group: str, shares: Any = None) -> tuple[Numbers,
         shares = {**dict.fromkeys(names, 0.0), **shares}
     labels = np.asarray(list(known.values()))[codes]
     return labels, shares and {known.get(name, name): share for name, share in shares.items()}
-
-
-@contextmanager
-def name_in_errors(name: str) -> Iterator[None]:
-    """Name the file in any error."""
-    try:
-        yield
-    except ObrsError as error:
-        raise error.prefixed(name) from error
 
 
 def report_bad(bad: int, rows: int) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from .._files import check_not_input
+from .._text import name_in_errors
 from ..errors import InputError
 from .app import SCORES, advanced, as_option, command, option, parse_amount
 from .plan import describe_mean
@@ -49,7 +50,7 @@ def report(
     from ..html.report import Source
     from ..html.report import report as write_report
     from ..profile import Profile
-    from .reading import group_labels, name_in_errors, open_scores
+    from .reading import group_labels, open_scores
 
     target = page_path(out)
     if budget is not None:

@@ -49,7 +49,7 @@ def read_tensors(path: str | os.PathLike[str], what: str) -> tuple[Tensors, Fact
         with safe_open(os.fspath(path), framework="pt") as file:
             facts = dict(json.loads((file.metadata() or {})[_FACTS]))
             return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118  (not a mapping)
-    except (SafetensorError, KeyError, ValueError) as error:
+    except (SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise InputError(f"{path} is not {what}: {error}") from error
 
 

@@ -4,6 +4,7 @@ import atexit
 import copy
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from math import exp, isfinite
 from pathlib import Path
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from .._checks import check_budget, check_count, check_seed
-from .._files import replacing
+from .._files import hold, replacing
 from .._progress import bar
 from .._text import lookup
 from ..budget import Cut
@@ -125,7 +126,6 @@ def train(
     run.facts = {"settings": settings, "shape": samples.shape[1:], "latent": latent, "of_ratio": of_critic.of_ratio}
     run.facts["counts"] = [] if samples.labels is None else samples.labels.bincount().tolist()
     place.wait_for_everyone()  # all have read before the first one writes
-    run.open_log(place.is_main_process, keep)
 
     # Algorithm 2
     draws = Draws(seed, batch_size, place.process_index, place.num_processes, place.device)
@@ -164,10 +164,12 @@ def train(
     generator.train(), critic.train()
     try:
         with (
+            hold(run.out / "checkpoints") if run.out is not None and place.is_main_process else nullcontext(),
             bar("training", end, progress if place.is_main_process else False) as tell,
             own_noise(place.device) as reseed,
             torch.autocast(place.device.type, torch.bfloat16, enabled=precision == "bf16", cache_enabled=False),
         ):
+            run.open_log(place.is_main_process, keep)
             for step in range(run.step, end):
                 reseed(derived(seed, "noise", step, place.process_index))
                 share = max(step - begin, 0) / steps

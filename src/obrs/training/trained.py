@@ -95,7 +95,10 @@ def read_state(folder: str | Path) -> State:
     found = [Path(folder)] if Path(folder).is_file() else checkpoints(folder)
     if not found:
         raise InputError(f"{folder} has no checkpoint; give the out= of a run")
-    return State(*read_tensors(found[-1], "a checkpoint of a run"))
+    state = State(*read_tensors(found[-1], "a checkpoint of a run"))
+    if not state.facts.keys() >= {"first", "step", "seen", "settings"}:
+        raise InputError(f"{found[-1]} is not a checkpoint of a run, but another file of ours")
+    return state
 
 
 def write_state(folder: Path, state: State, keep: int) -> None:
@@ -110,5 +113,8 @@ def write_state(folder: Path, state: State, keep: int) -> None:
 def read_log(folder: Path) -> list[dict[str, Any]]:
     """Return the rows of a run's log; a last line that was cut off by a crash is left out."""
     path = folder / "log.jsonl"
-    lines = path.read_text().splitlines(keepends=True) if path.is_file() else []
-    return [json.loads(line) for line in lines if line.endswith("}\n")]
+    try:
+        lines = path.read_text().splitlines(keepends=True) if path.is_file() else []
+        return [json.loads(line) for line in lines if line.endswith("}\n")]
+    except ValueError as error:
+        raise InputError(f"{path} is not the log of a run: {error}") from error
