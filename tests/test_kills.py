@@ -4,7 +4,6 @@
 """
 
 import errno
-import fcntl
 import json
 import os
 import shutil
@@ -16,11 +15,12 @@ import numpy as np
 import pytest
 
 from obrs import files
+from obrs._files import hold
 from obrs.errors import InputError
 from obrs.scores import ParquetSource
 
 pa = pytest.importorskip("pyarrow")
-from pyarrow import parquet  # noqa: E402
+from pyarrow import csv, parquet  # noqa: E402
 
 ROWS = 40_000
 
@@ -80,6 +80,11 @@ def disk(tmp_path):
 
 
 def test_a_disk_that_was_full_and_is_enlarged_ends_as_one_that_was_not(pool, disk, tmp_path):
+    (disk / "other").write_bytes(bytes(250_000))
+    with pytest.raises(OSError, match="the same command goes on"):
+        select(pool, disk / "kept")
+    assert os.listdir(disk) == ["other"], "no manifest without rows"
+    (disk / "other").unlink()
     with pytest.raises(OSError, match="the same command goes on") as caught:
         select(pool, disk / "kept")
     assert caught.value.errno == errno.ENOSPC
@@ -101,14 +106,9 @@ def test_a_disk_that_is_read_only_is_one_line(pool, disk):
 
 
 def test_a_folder_that_another_run_is_writing_is_refused(pool, tmp_path):
-    work = tmp_path / ".kept.obrs"
-    work.mkdir()
-    handle = os.open(work, os.O_RDONLY)
-    fcntl.flock(handle, fcntl.LOCK_EX)
-    with pytest.raises(InputError, match="another run is writing"):
+    with hold(tmp_path / "kept") as work, pytest.raises(InputError, match="another run is writing"):
         select(pool, tmp_path / "kept")
-    assert work.exists(), "it is the other run's"
-    os.close(handle)
+    assert not work.exists()
     assert len(select(pool, tmp_path / "kept")) == ROWS // 2
 
 
@@ -129,6 +129,16 @@ def test_a_file_that_changes_after_the_passes_is_named_and_nothing_is_lost(pool,
         select(pool, tmp_path / "kept")
     shutil.rmtree(tmp_path / ".kept.obrs")
     assert len(select(pool, tmp_path / "kept")) == ROWS // 2
+
+
+@pytest.mark.parametrize("name", ["3.parquet", "3.csv"])
+def test_a_file_that_is_emptied_between_two_passes_is_named(pool, tmp_path, monkeypatch, name):
+    csv.write_csv(parquet.read_table(pool / "3.parquet"), tmp_path / "3.csv")
+    path, divide = pool / name if "parquet" in name else tmp_path / name, files.divide
+    monkeypatch.setattr(files, "divide", lambda *rest, **sizes: (path.write_text(""), divide(*rest, **sizes))[1])
+    with pytest.raises(InputError, match=rf"{name} (cannot be read|has changed)"):
+        files.select(path, 4000, id="id", out=f"{tmp_path}/kept/", progress=False)
+    assert sorted(os.listdir(tmp_path)) == ["3.csv", "scores"]
 
 
 def test_a_group_that_comes_between_two_passes_is_named(pool, tmp_path, monkeypatch):

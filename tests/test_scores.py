@@ -197,7 +197,10 @@ MISTAKES = {
     "twice.csv": ("id,log_ratio,id\n1,2,3\n", "two columns named 'id'"),
     "long.csv": ("id,log_ratio\n1," + "2" * 30_000_000 + "\n", "is longer than 8 MB"),
     "comma.jsonl": ('{"id": 1, "log_ratio": 1}\n{"id": 2, "log_ratio": 1,}\n', "cannot be read: row 2: Expecting"),
-    "two.jsonl": ('{"id": 1, "log_ratio": 1}\n{"id": 2, "log_ratio": 1} {"id": 2}\n', "cannot be read: row 2: Extra data"),
+    "two.jsonl": (
+        '{"id": 1, "log_ratio": 1}\n{"id": 2, "log_ratio": 1} {"id": 2}\n',
+        "row 2: Extra data",
+    ),
     "list.jsonl": ('{"id": 1, "log_ratio": 1}\n[1]\n', "cannot be read: row 2: .*not a mapping"),
     "first.jsonl": ('[["id", 1], ["log_ratio", 2]]\n', "not a mapping"),
     "blank.jsonl": ("\n\n", "is empty|cannot be read"),

@@ -89,3 +89,8 @@ def test_what_cannot_be_expressed_is_one_line(pool, tmp_path):
     for wrong in (tmp_path, tmp_path / "other.json"):
         with pytest.raises(InputError, match="is no manifest of a selection"):
             obrs.sql.condition(wrong)
+    asked = {"kind": "logit", "column": "x", "id": "i", "group": None, "seed": 0, "cut": {"": [-1.0, 7]}}
+    sql = "7 THEN 0 END); DROP TABLE pool; -- %d"
+    for change in ({"cut": {"": [-1.0, sql]}}, {"cut": {"": [sql, 7]}}, {"beta": sql}, {"id": 7}, {"kind": sql}):
+        with pytest.raises(InputError, match="not one of a selection"):
+            obrs.sql.condition(asked | change)

@@ -11,6 +11,7 @@ import matplotlib
 import numpy as np
 import pytest
 
+from obrs._files import hold
 from obrs.errors import InputError, ObrsError, UnknownNameError
 from obrs.rivals import SAMPLERS
 from paper import check, harness
@@ -192,6 +193,8 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_run(capsys, tmp_p
     said = refused([*COMMAND, str(tmp_path / "file")], capsys)
     assert said == f"results go into a folder, {tmp_path / 'file'} is a file; choose another --out"
     assert refused([*COMMAND, "/proc/nowhere"], capsys).startswith("/proc/nowhere: ")
+    with hold(tmp_path / "figure-pr"):
+        assert refused([*COMMAND, str(tmp_path)], capsys).startswith("another run is writing")
 
 
 @pytest.fixture

@@ -3,12 +3,14 @@
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 from training.small_run import networks, points, same, train, weights
 
 import obrs
+from obrs._files import hold
 from obrs.errors import InputError, InputTypeError, Interrupted, NotFiniteError
 from obrs.training import critic_loss, generator_loss, load_trained
 from obrs.training.data import Draws
@@ -315,6 +317,10 @@ def test_a_folder_is_not_resumed_with_other_settings(tmp_path):
         train(out=tmp_path, steps=2)
     with pytest.raises(InputError, match=r"another critic: .* shape"):
         train(given=(networks()[0], networks(heads=2)[1]), start_from=tmp_path)
-    (tmp_path / "checkpoints" / "step-00000009.safetensors").write_bytes(b"not safetensors")
-    with pytest.raises(InputError, match="is not a checkpoint of a run"):
-        train(out=tmp_path)
+    with hold(tmp_path / "checkpoints"), pytest.raises(InputError, match="another run is writing"):
+        train(out=tmp_path, steps=9)
+    last = tmp_path / "checkpoints" / "step-00000009.safetensors"
+    for wrong in (b"not safetensors", {}, {"obrs": "{}"}, {"obrs": "5"}, {"obrs": "[" * 100_000}):
+        last.write_bytes(wrong) if isinstance(wrong, bytes) else save_file({}, last, wrong)
+        with pytest.raises(InputError, match="is not a checkpoint of a run"):
+            train(out=tmp_path)
