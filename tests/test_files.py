@@ -276,8 +276,10 @@ def test_one_file_goes_to_a_file_or_a_folder_and_keeps_its_format(tmp_path):
             files.select(tmp_path / "lr.npy", 100, kind="logit", out=tmp_path / "kept.csv")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "a.txt").touch()
-    with pytest.raises(InputError, match="is a file, or not empty"):
-        files.select(path, 10, id="id", out=tmp_path / "full")
+    (tmp_path / "link").symlink_to("scores")
+    for name in ("full", "link"):
+        with pytest.raises(InputError, match="is a file, a link, or not empty"):
+            files.select(path, 10, id="id", out=f"{tmp_path}/{name}")
 
 
 def test_batches_of_a_file_may_differ_with_the_columns(tmp_path):

@@ -205,7 +205,7 @@ MISTAKES = {
     "first.jsonl": ('[["id", 1], ["log_ratio", 2]]\n', "not a mapping"),
     "blank.jsonl": ("\n\n", "is empty|cannot be read"),
     "broken.parquet": ("PAR1 is not enough", "cannot be read"),
-    "broken.npy": (b"\x93NUMPY\x01", "cannot be read"),
+    "broken.npy": (b"\x93NUMPY\x01\0\x0a\0{'descr': (\n", "cannot be read"),
     "broken.npz": (b"PK\x03\x04 nothing", "cannot be read"),
 }
 

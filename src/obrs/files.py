@@ -397,8 +397,9 @@ def select(
             raise InputError(f"{sources[0].path}: arrays are only read; take x[obrs.select(log_ratio, n)] in Python")
         if is_file and format_of(target) != sources[0].format:
             raise InputError(f"rows keep their format: out is a .{sources[0].format} file or a folder/, got {out}")
-        if not is_file and (target.is_file() or (_has_files(target) and not note.exists())):
-            raise InputError(f"{target} is a file, or not empty; choose a folder that is empty or not there")
+        taken = target.is_file() or target.is_symlink() or (_has_files(target) and not note.exists())
+        if not is_file and taken:
+            raise InputError(f"{target} is a file, a link, or not empty; choose a folder that is empty or not there")
     inputs = {source.name: _facts(source) for source in sources}
     sizes = {"n": n, "budget": budget, "shares": shares, "at_most": at_most}
     chosen, keep = decide(scan, sources[0].path, reading, repeats=repeats, **sizes)

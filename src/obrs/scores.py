@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import re
-import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -50,8 +49,6 @@ _GROUP = 1 << 17  # rows of a row group that is written
 _GROUP_BYTES = 1 << 25  # or so many bytes
 _INTEGER = r"^(0|-?[1-9][0-9]{0,17})$"  # as one writes it: 7, not 007
 _NUMBER = r"(?i)^[+-]?([0-9]+\.?[0-9]*(e[+-]?[0-9]+)?|\.[0-9]+(e[+-]?[0-9]+)?|inf|infinity|nan)$"
-_FAULTS: tuple[Any, ...] = (pa.ArrowException, OSError, ValueError, TypeError, MemoryError, EOFError)
-_FAULTS += (RecursionError, OverflowError, zipfile.BadZipFile)
 _NESTED = 1000  # brackets of a line of json that pyarrow, whose parser recurses, is given
 _TEXT = (pa.string(), pa.large_string())
 
@@ -210,7 +207,7 @@ class Source:
             yield
         except InputError:
             raise
-        except _FAULTS as error:
+        except Exception as error:  # of pyarrow, json, zipfile, zlib and tokenize, which each have their own
             why = " ".join(str(error).split())[:160]
             raise InputError(f"{self.path} cannot be read: {why}") from error
 
@@ -403,7 +400,7 @@ def _load_rows(lines: Any) -> list[dict[str, Any]]:
     for line in lines:
         try:
             rows.append({**json.loads(line.as_py())})
-        except _FAULTS as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise ValueError(f"Row #{len(rows) + 1}: {error}") from error
     return rows
 
