@@ -191,6 +191,7 @@ MISTAKES = {
     "open.csv": ('id,log_ratio\n1,"2\n' + "1,2\n" * 50_000, "a quotation mark that is never closed"),
     "other.csv": ("id,score\n1,2\n", "has no column 'log_ratio'; it has id, score"),
     "latin.csv": (b"id,log_ratio\n1,caf\xe9\n", "invalid UTF8"),
+    "latin.jsonl": (b'{"id": 1, "log_ratio": 1}\n{"id": 2, "log_ratio": 1, "t": "\xe9"}\n', "row 2: 'utf-8' codec"),
     "utf16.csv": ("id,log_ratio\n1,2\n".encode("utf-16"), "convert it with iconv"),
     "list.json": ("[]", "unknown extension '.json'"),
     "empty.csv": ("", "is empty"),

@@ -387,6 +387,7 @@ def _parse_json(lines: Any, names: list[str]) -> Any:
     row = np.searchsorted(ends, np.flatnonzero((text == ord("[")) | (text == ord("{"))), side="right")
     if not np.any(row[_NESTED:] == row[:-_NESTED]):
         with suppress(pa.ArrowInvalid, KeyError):
+            lines.validate(full=True)  # pyarrow reads bytes that are no UTF-8, and json does not
             options = arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1)
             table = arrow_json.read_json(pa.BufferReader(data), options).select(names)
             if len(table) == len(lines) and not any(pa.types.is_temporal(column.type) for column in table.columns):
