@@ -189,7 +189,7 @@ MISTAKES = {
     "far.csv": ("id,log_ratio\n" + "1,2\n" * 600_000 + "3\n", "row 600001: Expected 2 columns, got 1"),
     "headless.csv": ("1,0.5\n2,0.5\n", r"line 1 must name the columns, and '1' is a number; .* header=False"),
     "open.csv": ('id,log_ratio\n1,"2\n' + "1,2\n" * 50_000, "a quotation mark that is never closed"),
-    "other.csv": ("id,score\n1,2\n", "has no column 'log_ratio'; it has id, score"),
+    "other.csv": ('id,"sc\nore"\n1,2\n', "has no column 'log_ratio'; it has id, sc ore"),
     "latin.csv": (b"id,log_ratio\n1,caf\xe9\n", "invalid UTF8"),
     "latin.jsonl": (b'{"id": 1, "log_ratio": 1}\n{"id": 2, "log_ratio": 1, "t": "\xe9"}\n', "row 2: 'utf-8' codec"),
     "utf16.csv": ("id,log_ratio\n1,2\n".encode("utf-16"), "convert it with iconv"),

@@ -89,7 +89,7 @@ class Reading:
             named = [name for name in free if name == "score" or (name in KINDS and kind not in KINDS)]
             choices = [name for name in free if name == (kind or "log_ratio")] or named or free
             if len(choices) != 1:
-                why = f"{where}: which column has the scores? one of {', '.join(known)}; give"
+                why = f"{where}: which column has the scores? one of {' '.join(', '.join(known).split())}; give"
                 raise InputError(why, give={"column": None})
             column = choices[0]
         sources[0].check_columns([column])
