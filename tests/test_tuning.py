@@ -171,8 +171,11 @@ def as_fitted(ratio):
 
 
 def test_where_the_model_is_right_the_answer_is_the_plain_model(monkeypatch):
-    found = tune(draw(3000, 0.0), propose, budget=2, pool=2000, progress=False)
+    flat = {"flat": lambda x: np.zeros(len(x))}
+    found = tune(draw(3000, 0.0), propose, budget=2, pool=2000, extra=flat, progress=False)
     assert not found.confirmed
+    assert "the same score for all proposals" in found.notes[-1]
+    assert "flat" in found.notes[-1]
     assert "this is the plain model" in str(found)
     kept = found.sample(500)
     assert (kept.proposed, kept.notes) == (500, ("the plain model: no gain was confirmed",))

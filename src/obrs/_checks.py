@@ -18,6 +18,7 @@ __all__ = [
     "bad_ratios",
     "bad_weights",
     "broadcast",
+    "check_at_least",
     "check_budget",
     "check_budgets",
     "check_confidence",
@@ -110,6 +111,14 @@ def check_positive(value: Any, name: str) -> float:
     """Return a finite number above 0."""
     if not is_number(value) or not 0 < float(value) < np.inf:
         raise InputError(f"{name} must be a finite number above 0, got {_short(value)}")
+    return float(value)
+
+
+def check_at_least(value: Any, name: str, least: float = 0.0, below: float = np.inf) -> float:
+    """Return a finite number of at least 0, or of another least one, and below a limit."""
+    if not is_number(value) or not least <= float(value) < below:
+        limit = "" if below == np.inf else f" and below {below:g}"
+        raise InputError(f"{name} must be a finite number of at least {least:g}{limit}, got {_short(value)}")
     return float(value)
 
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import time
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from .errors import InputError
+from .errors import InputError, InputTypeError
 
-__all__ = ["cache_folder", "check_folder", "check_not_input", "check_out", "hold", "replacing"]
+__all__ = ["as_path", "cache_folder", "check_folder", "check_not_input", "check_out", "hold", "replacing"]
 
 _POSIX = os.name == "posix"  # elsewhere folders cannot be opened, and files are not locked
 
@@ -18,6 +18,13 @@ _POSIX = os.name == "posix"  # elsewhere folders cannot be opened, and files are
 def cache_folder() -> Path:
     """Return where data sets and features are kept: OBRS_DATA, or ~/.cache/obrs."""
     return Path(os.environ.get("OBRS_DATA") or "~/.cache/obrs").expanduser().absolute()
+
+
+def as_path(path: Any, name: str) -> Path:
+    """Return a path that was given, of whatever class."""
+    if not isinstance(path, str | os.PathLike) or "\0" in os.fspath(path) or not os.fspath(path):
+        raise InputTypeError(f"{name} must be a path, got {path!r:.60}")
+    return Path(path)
 
 
 def check_out(path: str | os.PathLike[str]) -> None:

@@ -22,7 +22,7 @@ from zlib import crc32
 import numpy as np
 
 from ._checks import check_budget, check_count, check_ratios, check_seed
-from ._files import check_not_input, check_out, hold, replacing
+from ._files import as_path, check_not_input, check_out, hold, replacing
 from ._keys import MOST_GROUPS, Cells, Rows, add_up, find_threshold, gather, smallest
 from ._progress import bar
 from ._text import name_in_errors
@@ -93,7 +93,7 @@ class Reading:
                 raise InputError(why, give={"column": None})
             column = choices[0]
         sources[0].check_columns([column])
-        kind = kind or (column if column in KINDS else None)
+        kind = column if kind is None else kind
         if kind not in KINDS:
             got = "" if kind is None else f", got {kind}"
             why = f"{where}: what are the numbers in column {column!r}? one of {', '.join(KINDS)}{got}; give"
@@ -384,7 +384,7 @@ def select(
         70
     """
     sources, reading, scan = _open(where, **options)
-    target = Path("unnamed" if out is None else out)
+    target = Path("unnamed") if out is None else as_path(out, "out")
     is_file = len(sources) == 1 and target.suffix and not target.is_dir() and not str(out).endswith("/")
     note = Path(f"{target}{MANIFEST}")
     if out is not None:
@@ -466,7 +466,7 @@ def _explain_stop() -> Iterator[None]:
 
 def read_manifest(where: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the manifest beside a folder, or the one that is this file."""
-    path = f"{Path(where)}{MANIFEST}" if os.path.isdir(where) else where
+    path = f"{as_path(where, 'where')}{MANIFEST}" if os.path.isdir(where) else where
     with suppress(ValueError, RecursionError, FileNotFoundError):
         match manifest := json.loads(Path(path).read_bytes()):
             case {"cut": dict()} if isinstance(manifest.get("inputs", {}), dict):

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from ._arrays import as_floats, check_same_device, detached, host_view, like, namespace
+from ._arrays import as_floats, check_same_device, detached, host_view, known_values, like, namespace
 from ._checks import LIMIT, check_count, check_positive, count_bad, is_number
 from ._text import lookup
 from .draws import as_ids, priority_key
@@ -46,6 +46,7 @@ RATIOS = ("product", "geometric")
 NORMALISE = ("batch", "none")
 _BLOCK = 1 << 16  # numbers at a time
 _SURE = 1e-6  # a token whose pi is so near to 1 is always kept
+_SMALLEST = 5e-324  # temperature: that of rewards as near as floats can be rounds to 0
 _LARGEST = 1e290  # of a reward, so that differences and temperatures are floats
 
 
@@ -208,7 +209,10 @@ def rollout(
 
 def _check_batch(logp_train: Any, logp_rollout: Any, mask: Any) -> tuple[Array, Array, Array]:
     """Return both log-probs without gradient, and the mask as booleans."""
-    batch = [detached(x) if hasattr(x, "ndim") else np.asarray(x) for x in (logp_train, logp_rollout, mask)]
+    batch = [
+        detached(x) if hasattr(x, "ndim") else known_values(x, "log-probs and mask")
+        for x in (logp_train, logp_rollout, mask)
+    ]
     if any(getattr(x, "is_sparse", False) for x in batch):
         raise InputTypeError("log-probs and mask must be dense tensors; call .to_dense() first")
     shapes = [tuple(x.shape) for x in batch]
@@ -507,7 +511,7 @@ def tilted_log_ratio(
 def _tilt_rewards(reward: Floats, groups: Ints, beta: float) -> Floats:
     """Return R / beta, relative to the largest of each group, and at least -1e6 where it is not -inf."""
     with np.errstate(over="ignore", invalid="ignore"):  # at an infinite beta, -inf is NaN
-        below = (reward - _largest(reward, groups)[groups]) / beta
+        below = (reward - _largest(reward, groups)[groups]) / max(beta, _SMALLEST)
     return np.where(reward > -inf, np.maximum(below, -LIMIT), -inf)
 
 

@@ -479,9 +479,9 @@ def _divide(precision: Any, slope: Any) -> Any:
 
 def _list_budgets(budgets: Any) -> list[Any]:
     is_list = isinstance(budgets, Iterable) and not isinstance(budgets, str | bytes | Mapping)
-    if not is_list or getattr(budgets, "ndim", 1) == 0:
-        raise InputTypeError(f"budgets must be a list of budgets, got {budgets!r:.60}")
-    return list(budgets)
+    if not is_list or getattr(budgets, "ndim", 1) == 0 or not (wanted := list(budgets)):
+        raise InputTypeError(f"budgets must be a list of budgets, at least one, got {budgets!r:.60}")
+    return wanted
 
 
 def removable_kl(nats: float, budgets: Iterable[float]) -> str:

@@ -9,7 +9,7 @@ from math import inf
 from typing import Any
 
 from .draws import GAMMA, Purpose, mixer
-from .errors import InputError
+from .errors import InputError, InputTypeError
 from .files import Selected, read_manifest
 
 __all__ = ["condition"]
@@ -43,6 +43,8 @@ def condition(cut: Selected | Mapping[str, Any] | str | os.PathLike[str]) -> str
     if isinstance(cut, str | os.PathLike):
         cut = read_manifest(cut)
     manifest = cut.manifest if isinstance(cut, Selected) else cut
+    if not isinstance(manifest, Mapping):
+        raise InputTypeError(f"cut must be what select returned, or its manifest, got {manifest!r:.60}")
     match {"beta": None, **manifest}:  # a file of others may hold anything, also SQL where a number should be
         case {"id": None}:
             raise InputError("these rows were selected without a column of ids; select them with id, or write them")

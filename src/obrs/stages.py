@@ -26,7 +26,7 @@ import numpy as np
 from ._arrays import host_values, known_values, like
 from ._checks import as_log_ratio, check_budget, check_ratios
 from .budget import solve_log_c
-from .errors import InputError
+from .errors import InputError, InputTypeError
 from .types import Array
 
 __all__ = ["Stages"]
@@ -69,6 +69,8 @@ class Stages:
             budgets: One for each stage; their product is the budget of all. One for a stage keeps what enters it.
             groups: Labels `(n,)`, for one constant per label. As in `Grouped`, these are not floored at 1/max r.
         """
+        if not isinstance(log_ratios, Sequence | np.ndarray) or not isinstance(budgets, Sequence | np.ndarray):
+            raise InputTypeError("log_ratios and budgets must be lists, with one item for each stage")
         values = [_values(x) for x in log_ratios]
         wanted = tuple(check_budget(k) for k in budgets)
         if not values or len(values) != len(wanted):

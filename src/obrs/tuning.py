@@ -22,7 +22,7 @@ import numpy as np
 
 from ._arrays import host_view
 from ._checks import check_budget, check_count, check_seed
-from ._files import replacing
+from ._files import as_path, replacing
 from ._progress import bar
 from ._text import html_table, lookup, text_table
 from .errors import BudgetError, InputError, InputTypeError, RatioError
@@ -244,7 +244,7 @@ class Tuned:
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write tuned.json, and the ratios that were fitted beside it; `load` reads them."""
-        folder, left_out = Path(folder), ("propose", "ratios", "search", "log_ratio")
+        folder, left_out = as_path(folder, "folder"), ("propose", "ratios", "search", "log_ratio")
         facts = {key: value for key, value in vars(self).items() if key not in left_out} | {"rule": to_json(self.rule)}
         facts |= {key: list(map(float, facts[key])) for key in ("score", "kept") if facts[key] is not None}
         folder.mkdir(parents=True, exist_ok=True)
@@ -259,7 +259,7 @@ class Tuned:
 
 def load(folder: str | os.PathLike[str], propose: Any, *, critic: Any = None, extra: Ratios | None = None) -> Tuned:
     """Read what `Tuned.save` wrote; give critic and extra again if what was chosen uses them."""
-    path = Path(folder) / "tuned.json"
+    path = as_path(folder, "folder") / "tuned.json"
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))
         for key, kind in (("change", Estimate), ("recall", Estimate), ("recipe", Recipe)):
@@ -464,6 +464,10 @@ class Search:
                 if not change:
                     raise
                 recipe, measured = recipe or min(change, key=change.__getitem__), {"notes": (_INTERRUPTED,)}
+        flat = [name for name, score in self.pool.scores.items() if np.all(score == score[0])]
+        if flat and not measured.get("confirmed"):
+            note = f"the same score for all proposals, by which nothing can be chosen: {', '.join(flat)}"
+            measured["notes"] = (*measured.get("notes", ()), note)
         rows = tuple((str(recipe), change[recipe]) for recipe in sorted(change, key=change.__getitem__))
         rule = recipe and recipe.rule(self.pool.scores, self.pool.label, budget)
         measured |= {"propose": self.propose, "columns": self.columns, "start": self.start, "seed": self.seed}

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from .._arrays import as_floats
 from .._checks import check_ratios
+from .._files import as_path
 from ..critics import to_log_ratio
 from ..errors import InputError
 from ..metrics.images import ImageSet, image_files, match_names, read_images
@@ -77,9 +79,13 @@ def from_folder(
         kind, beta: What a score is, a key of `obrs.critics.KINDS`, and the temperature of a "reward". None takes the
             numbers of a dict for log-ratios, and those of a file for what their column is called.
     """
-    home = Path(path).expanduser()
+    home = as_path(path, "path").expanduser()
     if isinstance(scores, Mapping):
-        given, values, kind = list(scores), np.array([float(x) for x in scores.values()]), kind or "log_ratio"
+        given, values, kind = (
+            list(scores),
+            as_floats([*scores.values()], "scores"),
+            "log_ratio" if kind is None else kind,
+        )
     else:
         from ..files import Reading
         from ..scores import find_sources, read_columns

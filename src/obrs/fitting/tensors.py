@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .._files import replacing
+from .._files import as_path, replacing
 from ..errors import InputError, MissingLibraryError
 
 __all__ = ["Facts", "Tensors", "fill_module", "first_difference", "read_tensors", "under", "write_tensors"]
@@ -46,7 +46,7 @@ def read_tensors(path: str | os.PathLike[str], what: str) -> tuple[Tensors, Fact
     except ImportError as error:
         raise _missing() from error
     try:
-        with safe_open(os.fspath(path), framework="pt") as file:
+        with safe_open(os.fspath(as_path(path, "path")), framework="pt") as file:
             facts = dict(json.loads((file.metadata() or {})[_FACTS]))
             return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118  (not a mapping)
     except (SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:

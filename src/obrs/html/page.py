@@ -14,7 +14,7 @@ import numpy as np
 from array_api_compat import is_array_api_obj
 
 from .._arrays import host_view
-from .._files import check_out
+from .._files import as_path, check_out
 from .._pictures import SUFFIXES, pillow, read_picture
 from .._text import finite
 from ..errors import InputError, InputTypeError
@@ -36,7 +36,7 @@ _SUFFIXES = (*SUFFIXES, ".webp", ".gif", ".bmp")
 
 def page_path(path: str | os.PathLike[str]) -> Path:
     """Return where a page goes; refuse at once, before any work, what is no place for a page."""
-    target = Path(path)
+    target = as_path(path, "out")
     if target.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"a page is written as .html, got {target}")
     check_out(target)
@@ -98,7 +98,7 @@ def show(samples: Any, rows: Any, size: int, folder: Any = None) -> tuple[str, l
         ('image', 'data:image/png;base64,')
     """
     items: Any = next(iter(leaves(samples)), None) if isinstance(samples, tuple | dict) else samples
-    if isinstance(items, str | bytes | os.PathLike) or not hasattr(items, "__len__"):
+    if isinstance(items, str | bytes | os.PathLike) or not hasattr(items, "__getitem__"):
         raise InputTypeError(f"samples must be one item for each log-ratio, got {type(items).__name__}")
     if len(items) != size:
         raise InputError(f"samples must be one item for each of {size} log-ratios, got {len(items)}")

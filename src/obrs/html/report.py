@@ -140,6 +140,8 @@ def report(
         ('report.html', True)
     """
     target = page_path(out)
+    if not isinstance(title, str | None):
+        raise InputTypeError(f"title must be a text, got {title!r:.60}")
     if hasattr(source, "confirmed"):  # what `obrs.tune` returns
         if any(given is not None for given in (groups, compare, real, budget, n)):
             raise InputError("the page of a tuned ratio has no groups, compare, real, budget and n; leave them out")

@@ -8,7 +8,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from .._files import replacing
+from .._files import as_path, replacing
 from .._text import finite, html_table, lookup, text_table
 from ..estimate import Estimate
 from ..looks import LOOKS, figure, styled
@@ -145,7 +145,7 @@ class Table:
 
     def save(self, folder: str | os.PathLike[str], *, name: str = "evaluate") -> Path:
         """Write a JSON and a PNG of this name into a folder, which is made if need be; return the folder."""
-        home = Path(folder)
+        home = as_path(folder, "folder")
         home.mkdir(parents=True, exist_ok=True)
         with replacing(home / f"{name}.json") as file:
             file.write((json.dumps(finite(asdict(self)), indent=1) + "\n").encode())

@@ -181,10 +181,16 @@ def weightings(
         raise InputError(f"log_ratio must have shape (n,), one per fake, got {tuple(values.shape)}")
     check_ratios(values)
     try:
-        wanted = sorted({check_budget(k) for k in budgets} - {1.0})
-    except TypeError as error:
-        raise InputError(f"budgets must be a list of numbers such as [1, 2, 4], got {budgets!r:.60}") from error
-    known_rules = dict.fromkeys([rules] if isinstance(rules, str) else rules)
+        given = [check_budget(k) for k in budgets]
+    except TypeError:
+        given = []
+    if not given:
+        raise InputError(f"budgets must be a list of numbers such as [1, 2, 4], got {budgets!r:.60}")
+    wanted = sorted({*given} - {1.0})
+    known_rules = [rules] if isinstance(rules, str) else rules
+    if not isinstance(known_rules, Sequence) or not known_rules:
+        raise InputError(f"rules must be one or more of {', '.join(POOL_RULES)}, got {rules!r:.60}")
+    known_rules = [*dict.fromkeys(known_rules)]
     for rule in known_rules:
         lookup(POOL_RULES, rule, "rule")
     labels = None if groups is None else any_labels(groups)

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from .._checks import check_count, check_labels
-from ..errors import InputError
+from .._checks import check_count, check_labels, check_seed
+from ..errors import InputError, InputTypeError
 from ..fitting.loop import fit
 from ..fitting.seeds import own_noise
 from ..types import Array
@@ -98,7 +98,10 @@ def fit_classifier(
         seed: Decides the initial weights, the order and the dropout.
         progress: Show a bar; None shows one on a terminal.
     """
-    x = torch.as_tensor(real)
+    try:
+        x, seed = torch.as_tensor(real), check_seed(seed)
+    except (TypeError, RuntimeError) as error:
+        raise InputTypeError(f"real must be an array of images, got {type(real).__name__}") from error
     if x.ndim != 4 or not len(x) or not x.is_floating_point() or not torch.isfinite(x).all():
         wanted = "finite float images of shape (n, channels, size, size)"
         raise InputError(f"real must be {wanted}, got {tuple(x.shape)} {x.dtype}")

@@ -4,6 +4,7 @@ Every network carries `spec`, its name in `NETWORKS` and its arguments, as plain
 initial weights.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
 from math import log, pi, prod
@@ -43,9 +44,9 @@ def mlp(sizes: Any, *, activation: str = "relu", spectral_norm: bool = False) ->
     References:
         | Spectral Normalization for Generative Adversarial Networks (Miyato et al., 2018)
     """
-    sizes = [check_count(size, "sizes") for size in sizes]
-    if len(sizes) < 2:
+    if not isinstance(sizes, Sequence) or len(sizes) < 2:
         raise InputError(f"sizes must be numbers in, hidden units, numbers out; got {sizes}")
+    sizes = [check_count(size, "sizes") for size in sizes]
     between = lookup(ACTIVATIONS, activation, "activation")
     parts: list[nn.Module] = [nn.Flatten()]
     for at, (inside, outside) in enumerate(pairwise(sizes)):
@@ -118,8 +119,8 @@ def mlp_critic(
     References:
         | Fourier Features Let Networks Learn High Frequency Functions in Low Dimensional Domains (Tancik et al., 2020)
     """
-    shape = _shape(dim)
-    first = [_Waves(random_waves(prod(shape), check_count(waves, "waves")))] if waves else []
+    shape, waves = _shape(dim), check_count(waves, "waves", least=0)
+    first = [_Waves(random_waves(prod(shape), waves))] if waves else []
     sizes = _sizes(prod(shape) + 2 * waves, width, layers, heads)
     body = mlp(sizes, activation=activation, spectral_norm=spectral_norm)
     net = nn.Sequential(*first, *body, *([nn.Flatten(0)] if heads == 1 else []))

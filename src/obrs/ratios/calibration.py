@@ -15,7 +15,7 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from .._arrays import as_floats, like, widest
-from .._checks import is_number
+from .._checks import check_seed, is_number
 from ..errors import InputError, MissingLibraryError, RatioError
 from ..types import Array
 from .evidence import Floats, Pair, losses, mean_of_means, score_pair
@@ -181,7 +181,7 @@ def fit_calibration(real: Array, fake: Array, *, seed: int = 0) -> "Affine | Iso
         | The Elements of Statistical Learning (Hastie et al., 2009), Sec. 7.10, the one-standard-error rule
     """
     scores = score_pair(real, fake, least=10 * _FOLDS, what="fit_calibration")
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(check_seed(seed))
     some = rng.permutation(scores[0])[:_ENOUGH], rng.permutation(scores[1])[:_ENOUGH]
     split = np.arange(len(some[0])) % _FOLDS, np.arange(len(some[1])) % _FOLDS
     loss: dict[str, Pair] = {}

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._checks import check_budget, check_labels
+from .._checks import check_budget, check_labels, check_seed
 from .._text import finite, html_table, lookup, paragraph
 from ..critics import FINE_TUNE, FROM_SCRATCH, KINDS, WITHOUT_RATIO, check_scores
-from ..errors import InputError, MissingLibraryError, RatioError
+from ..errors import InputError, InputTypeError, MissingLibraryError, RatioError
 from ..estimate import Estimate
 from ..profile import Profile, removable_kl
 from ..types import Array
@@ -251,7 +251,7 @@ def diagnose(
     k, lost = check_budget(budget), _no_ratio(kind)
     given = known_scores(real, "real"), known_scores(fake, "fake")
     scores, repeated = _drop_repeated(given)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(check_seed(seed))
     raw, broken = _drop_impossible(scores, repeated, rng)
     profile = Profile(raw[1])
     profile.log_c(k)  # a budget that cannot be met is refused here
@@ -443,9 +443,11 @@ def _share_piled(raw: Pair) -> float:
 
 def _means_by_label(scores: Pair, labels: tuple[Any, Any]) -> tuple[ClassMean, ...]:
     """Return E_Q[r | y] for each label of the real samples."""
+    if not isinstance(labels, tuple | list) or len(labels) != 2:
+        raise InputTypeError(f"labels must be a pair, those of the real samples and of the fakes, got {labels!r:.60}")
     of_real, of_fake = (check_labels(each, "labels") for each in labels)
-    if (len(of_real), len(of_fake)) != (len(scores[0]), len(scores[1])):
-        sizes = f"{len(of_real)} and {len(of_fake)} for {len(scores[0])} and {len(scores[1])} scores"
+    if (of_real.shape, of_fake.shape) != (scores[0].shape, scores[1].shape):
+        sizes = f"{of_real.size} and {of_fake.size} for {len(scores[0])} and {len(scores[1])} scores"
         raise InputError(f"labels must be those of the real samples and of the fakes, one per score, got {sizes}")
     names, counts = np.unique(of_real, return_counts=True)
     shares = dict(zip(names.tolist(), (counts / counts.sum()).tolist(), strict=True))

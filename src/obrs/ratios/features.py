@@ -11,6 +11,7 @@ from typing import Any
 from array_api_compat import is_array_api_obj
 
 from .._arrays import host_view
+from .._checks import check_at_least, check_seed
 from .._text import lookup
 from ..errors import InputError, InputTypeError, MissingLibraryError
 
@@ -119,7 +120,7 @@ def classifier_features(images: Any, labels: Any, *, epochs: int = 8, seed: int 
     if len(shape) != 3 or shape[1] != shape[2] or not len(images):
         got = f"shape {tuple(images.shape)}" if shape else type(images).__name__
         raise InputError(f"images must be float images of shape (n, channels, side, side), got {got}")
-    classes = as_classes(labels, len(images))
+    classes, seed = as_classes(labels, len(images)), check_seed(seed)
     with own_noise() as reseed:
         reseed(seed)
         network = Classifier(shape[1], shape[0], int(classes.max()) + 1, width=32, features=128)
@@ -142,7 +143,9 @@ def probe_features(images: Any, labels: Any, features: Any, *, penalty: float = 
 
     inner, batch = as_features(features), Batch.read(images, name="images").check("images")
     seen, y = batch.features(inner).check("features of images").x, as_classes(labels, len(batch))
-    probe = _Probe(inner, seen.shape[1], int(y.max()) + 1)
+    check_at_least(penalty, "penalty")
+    with own_noise():  # its initial weights, which are not used
+        probe = _Probe(inner, seen.shape[1], int(y.max()) + 1)
     probe.shift.copy_(seen.mean(0))
     probe.scale.copy_(seen.std(0).clamp_min(1e-6 * float(seen.std()) or 1.0))
     inputs = (seen - probe.shift) / probe.scale

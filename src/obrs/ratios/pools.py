@@ -104,7 +104,7 @@ def combine(parts: Sequence[tuple[Callable[[Any], Array], float]]) -> PooledRati
         >>> pool(np.array([1.0, 2.0])), pool.calibrated
         (array([1.5, 3. ]), False)
     """
-    if not parts:
+    if not isinstance(parts, Sequence) or not parts:
         raise InputError("combine needs at least one pair (log_ratio, coefficient)")
     for part in parts:
         wrong = not isinstance(part, tuple | list) or len(part) != 2 or not callable(part[0]) or not is_number(part[1])

@@ -748,15 +748,18 @@ def load_ratio(path: str | os.PathLike[str], *, network: Any = None, features: A
         raise InputError(f"{path} has version {facts.get('version')} of the format, this library reads {_VERSION}")
     history = tuple((int(step), float(loss)) for step, loss in facts["report"]["history"])
     specs = enumerate(facts["networks"])
+    with own_noise():  # initial weights, which are replaced
+        networks = tuple(_load_network(spec, under(tensors, f"network{i}"), network) for i, spec in specs)
+        look = _load_features(facts["features"], under(tensors, "features"), features)
     ratio = FittedRatio(
-        networks=tuple(_load_network(spec, under(tensors, f"network{i}"), network) for i, spec in specs),
+        networks=networks,
         shape=tuple(facts["shape"]),
         report=FitReport(**facts["report"] | {"history": history}),
         probe=Batch(tensors["probe"], tensors.get("probe_label")),
         columns=None if facts["columns"] is None else tuple(facts["columns"]),
         **{name: tensors.get(name) for name in ("labels", "shares", "offsets")},
         seen=tensors["seen"].numpy().view(np.uint64),
-        look=_load_features(facts["features"], under(tensors, "features"), features),
+        look=look,
     )
     gap = float((ratio._scores(ratio.probe) - tensors["expected"]).abs().max())
     if not gap <= 1e-3 * (1 + float(tensors["expected"].abs().max())):

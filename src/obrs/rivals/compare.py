@@ -7,11 +7,11 @@ from typing import Any, Protocol
 import numpy as np
 from array_api_compat import is_torch_array
 
-from .._checks import check_budget, check_count
+from .._checks import check_budget, check_count, check_seed
 from .._text import html_table, lookup, text_table
 from ..errors import InputError, InputTypeError
 from ..groups import any_labels
-from ..sampling.model import Model
+from ..sampling.model import Model, check_model
 from ..sampling.proposals import take
 from ..sampling.samples import Samples
 from .latent import BudgetedLatentRS, LatentRS
@@ -112,13 +112,15 @@ def compare(
         (['obrs', 'topk'], 2.0)
     """
     check_budget(budget)
-    if not isinstance(model, Model):
-        raise InputTypeError(f"compare works on a Model(generate, log_ratio, dim), got {type(model).__name__}")
-    if per_label and model.labels is None:
+    if per_label and check_model(model).labels is None:
         raise InputError("per_label needs a model with labels; give Model(..., labels=...)")
-    given = _usable(model) if samplers is None else [samplers] if isinstance(samplers, str) else [*samplers]
+    given = _usable(check_model(model)) if samplers is None else [samplers] if isinstance(samplers, str) else samplers
+    if not isinstance(given, Iterable):
+        raise InputTypeError(f"samplers must be a list of names or samplers, got {samplers!r:.60}")
+    if metrics is not None and (not isinstance(metrics, Mapping) or not all(map(callable, metrics.values()))):
+        raise InputTypeError(f"metrics must be functions of samples by name, got {metrics!r:.60}")
     chosen = {name if isinstance(name, str) else repr(name): _sampler(name, budget) for name in given}
-    n = check_count(n, "n")
+    n, repeats, seed = check_count(n, "n"), check_count(repeats, "repeats"), check_seed(seed)
     bare = float(np.median([Bare()(model, n, seed=seed).seconds for _ in range(3)]))
     rows = Comparison()
     for name, sampler in chosen.items():

@@ -19,7 +19,7 @@ from ..fitting.loop import descend, fit
 from ..fitting.penalty import gradient_penalty as slope_penalty
 from ..fitting.seeds import own_noise
 from ..rules import Budgeted
-from ..sampling.model import Model
+from ..sampling.model import Model, check_model
 from ..sampling.proposals import concatenate, no_grad, score_batch, take, warn_of_train_mode
 from ..sampling.rejection import collect, stream
 from ..sampling.samples import Calls, Samples
@@ -299,7 +299,7 @@ class _Draw:
             raise InputTypeError(f"{who} needs a model of torch; give Model(..., like=torch.empty(0))")
         import torch
 
-        warn_of_train_mode(model.generate)
+        warn_of_train_mode(check_model(model).generate)
         self.torch, self.generator = torch, torch.Generator().manual_seed(int(seed))
 
     def __call__(self, n: int) -> tuple[Array, Any]:

@@ -17,7 +17,7 @@ from .._progress import bar
 from .._text import unknown_name
 from ..draws import Purpose, uniform_columns
 from ..errors import ExhaustedError, InputError
-from ..sampling.model import Model
+from ..sampling.model import Model, check_model
 from ..sampling.proposals import Batch, concatenate, length, propose_batch, score_batch, take, warn_of_train_mode
 from ..sampling.samples import Calls, Samples, join
 
@@ -99,7 +99,7 @@ class MHGAN:
             ExhaustedError: Chains do not move, so that discarding leaves too few; `.partial` has the others.
         """
         n = check_count(n, "n")
-        if self.start == "real" and (model.real is None or not length(model.real)):
+        if self.start == "real" and (check_model(model).real is None or not length(model.real)):
             raise InputError("MHGAN with start='real' needs real samples; give Model(..., real=...)")
         warn_of_train_mode(model.generate, model.log_ratio)
         parts: list[Samples] = []

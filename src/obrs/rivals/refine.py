@@ -23,7 +23,7 @@ from .._progress import bar
 from .._text import lookup
 from ..draws import Purpose, normal_columns
 from ..errors import InputError, InputTypeError, RatioError
-from ..sampling.model import Model
+from ..sampling.model import Model, check_model
 from ..sampling.proposals import Batch, check_length, concatenate, map_leaves, no_grad, score_batch, warn_of_train_mode
 from ..sampling.samples import Calls, Samples, unjudged
 
@@ -67,7 +67,7 @@ class _Refiner(ABC):
     def __call__(self, model: Model, n: int, *, seed: int = 0, progress: bool | None = None) -> Samples:
         """Return n samples, refined from the latents with ids 0 to n - 1; `seed` decides latents and noise."""
         n, begun = check_count(n, "n"), perf_counter()
-        if not is_torch_array(model.latent(np.arange(0), seed=seed)):
+        if not is_torch_array(check_model(model).latent(np.arange(0), seed=seed)):
             raise InputTypeError(f"{type(self).__name__} needs torch; give Model(..., like=...) its tensor or device")
         warn_of_train_mode(model.generate, model.log_ratio)
         parts = []

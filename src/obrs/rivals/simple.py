@@ -16,7 +16,7 @@ from ..draws import Purpose, uniform_columns
 from ..errors import InputError
 from ..groups import groups_of, sizes_of
 from ..rules import DRS, Unbudgeted
-from ..sampling.model import Model
+from ..sampling.model import Model, check_model
 from ..sampling.proposals import concatenate, propose_batch, warn_of_train_mode
 from ..sampling.rejection import Run, fit_and_keep, sample
 from ..sampling.samples import Calls, Samples, join, pick, unjudged
@@ -49,7 +49,7 @@ class Bare:
     def __call__(self, model: Model, n: int, *, seed: int = 0, progress: bool | None = None) -> Samples:
         """Return the first n samples of the model, which are not scored."""
         begun, n = perf_counter(), check_count(n, "n")
-        warn_of_train_mode(model.generate)
+        warn_of_train_mode(check_model(model).generate)
         blocks = [np.arange(at, min(at + self.batch_size, n)) for at in range(0, n, self.batch_size)]
         x = concatenate([propose_batch(partial(model.propose, seed=seed), ids) for ids in blocks])
         return unjudged(x, np.arange(n), calls=Calls(generator=n), seconds=perf_counter() - begun)
@@ -67,7 +67,7 @@ class _Rejection(ABC):
 
     def __call__(self, model: Model, n: int, *, seed: int = 0, progress: bool | None = None) -> Samples:
         """Keep n samples."""
-        warn_of_train_mode(model.generate, model.log_ratio)
+        warn_of_train_mode(check_model(model).generate, model.log_ratio)
         size = Run.batch_size if self.batch_size is None else check_count(self.batch_size, "batch_size")
         run = Run(partial(model.propose, seed=seed), model.score, size, seed, progress=progress)
         return self._keep(run, model, check_count(n, "n"))
@@ -205,7 +205,7 @@ class _Choice(ABC):
         """
         begun, n = perf_counter(), check_count(n, "n")
         size = max(n, ceil(n * float(self.budget) * (1 - 1e-12)))  # 10 times 1.1 makes 11 proposals, not 12
-        warn_of_train_mode(model.generate, model.log_ratio)
+        warn_of_train_mode(check_model(model).generate, model.log_ratio)
         parts = []
         with bar("sampling", size, progress) as tell:
             for part in Run(partial(model.propose, seed=seed), model.score, self.batch_size).make(0, size):

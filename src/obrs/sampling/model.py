@@ -10,11 +10,11 @@ from array_api_compat import is_numpy_array
 from .._arrays import host_values, like, namespace
 from .._checks import check_count, is_number
 from ..draws import normals, uniforms
-from ..errors import InputError
+from ..errors import InputError, InputTypeError
 from ..types import Array
 from .proposals import Batch, check_length, torch_module
 
-__all__ = ["Model"]
+__all__ = ["Model", "check_model"]
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,10 @@ class Model:
     labels: int | Sequence[float] | Callable[[Any], Any] | None = None
 
     def __post_init__(self) -> None:
+        check_count(self.dim, "dim", least=0)
+        for name, function in (("generate", self.generate), ("log_ratio", self.log_ratio)):
+            if not callable(function):
+                raise InputTypeError(f"{name} must be a function, got {type(function).__name__}")
         if self.like is None and torch_module(self.generate):
             raise InputError("generate is a torch module; give Model(..., like=torch.empty(0)) for latents as tensors")
         if self.labels is not None and not callable(self.labels):
@@ -102,3 +106,10 @@ class Model:
             message = "labels must be a number of classes, how frequent each is, or labels(ids) -> labels"
             raise InputError(f"{message}, got {self.labels!r:.60}")
         return np.cumsum(counts) / np.sum(counts)
+
+
+def check_model(model: Any) -> Model:
+    """Return what must be a `Model`."""
+    if not isinstance(model, Model):
+        raise InputTypeError(f"model must be a Model(generate, log_ratio, dim), got {type(model).__name__}")
+    return model

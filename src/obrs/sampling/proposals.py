@@ -36,6 +36,9 @@ def proposal(fn: Callable[[int], Batch]) -> Callable[[Any], Batch]:
         (5, 2)
     """
 
+    if not callable(fn):
+        raise InputTypeError(f"fn must be a function fn(n) -> batch, got {type(fn).__name__}")
+
     @functools.wraps(fn)
     def propose(ids: Any) -> Batch:
         return fn(len(ids))

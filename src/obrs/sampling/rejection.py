@@ -18,7 +18,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from .._checks import check_budget, check_count, check_positive, is_number, out_of_reach
+from .._checks import check_budget, check_count, check_positive, check_seed, is_number, out_of_reach
 from .._progress import Tell, bar
 from ..choice import Choice, check_cap, choose
 from ..draws import Purpose, accept, words
@@ -186,16 +186,21 @@ def stream(
         >>> [part.proposed for part in batches]
         [50, 50, 50]
     """
-    worker, workers = shard
-    if not 0 <= worker < workers:
+    pair = shard if isinstance(shard, tuple | list) and len(shard) == 2 else (0, 0)
+    whole = all(isinstance(i, int | np.integer) and type(i) is not bool for i in pair)
+    if not whole or not 0 <= pair[0] < pair[1]:
         raise InputError(f"shard must be (worker, workers) with 0 <= worker < workers, got {shard!r}")
+    for name, function in (("propose", propose), ("log_ratio", log_ratio)):
+        if not callable(function):
+            raise InputTypeError(f"{name} must be a function, got {type(function).__name__}")
     if _is_split(rule):
         raise InputError(f"{_SPLIT}, not for a stream; use obrs.sample")
     if isinstance(rule, Choice):
         raise InputError("a hard cap is for n samples, not for a stream; use obrs.sample")
-    run = Run(propose, log_ratio, check_count(batch_size, "batch_size"), stop=inf if stop is None else stop)
+    end = inf if stop is None else check_count(stop, "stop", least=0)
+    run = Run(propose, log_ratio, check_count(batch_size, "batch_size"), stop=end)
     warn_of_train_mode(propose, log_ratio)
-    return _judge_batches(run.make(check_count(start, "start", least=0), inf, worker, workers), rule, seed)
+    return _judge_batches(run.make(check_count(start, "start", least=0), inf, *shard), _as_rule(rule), check_seed(seed))
 
 
 def collect(
@@ -223,6 +228,8 @@ def collect(
         >>> len(kept), kept.proposed - int(kept.ids[-1])
         (30, 1)
     """
+    if not isinstance(batches, Iterable):
+        raise InputTypeError(f"batches must be what stream yields, got {type(batches).__name__}")
     n, limit = check_count(n, "n"), inf if max_proposed is None else check_count(max_proposed, "max_proposed")
     deadline, parts = _deadline(max_seconds), list[Samples]()
 
@@ -233,6 +240,8 @@ def collect(
                 raise _Spent(f"the seconds allowed; {_MORE}")
             if (part := next(source, None)) is None:
                 return
+            if not isinstance(part, Samples):
+                raise InputTypeError(f"batches must be what stream yields, got one of {type(part).__name__}")
             yield part
             made, size = made + part.proposed, part.executed
 
@@ -473,9 +482,7 @@ def _is_split(rule: Any) -> TypeGuard[Grouped]:
 
 def _check_rule(rule: Any, propose: Proposal, n: int | None, groups: Labels | None, shares: Any) -> Any:
     """Return a rule that was given; a `Grouped` rule that was saved is told again where the labels are."""
-    if not callable(rule):
-        raise InputTypeError(f"rule must be a rule such as Budgeted.fit(...), got {type(rule).__name__}")
-    if _is_split(rule):
+    if _is_split(_as_rule(rule)):
         if n is None or groups is not None:
             raise InputError(f"{_SPLIT}; leave out groups and proposed")
         try:
@@ -487,6 +494,12 @@ def _check_rule(rule: Any, propose: Proposal, n: int | None, groups: Labels | No
     elif shares is not None or (groups is not None and not isinstance(rule, Grouped)):
         raise InputError("groups and shares are for a rule that is still to be fitted; leave them out, or rule")
     return rule if groups is None else replace(rule, of=groups)
+
+
+def _as_rule(rule: Any) -> Any:
+    if not callable(rule):
+        raise InputTypeError(f"rule must be a rule such as Budgeted.fit(...), got {type(rule).__name__}")
+    return rule
 
 
 def _add_notes(run: Run, kept: Samples) -> Samples:

@@ -19,7 +19,7 @@ import numpy as np
 from array_api_compat import is_array_api_obj, is_jax_array, is_torch_array
 
 from .._arrays import as_floats, host_view
-from .._files import replacing
+from .._files import as_path, replacing
 from .._text import html_table
 from ..choice import Choice
 from ..errors import InputError, InputTypeError, ObrsError
@@ -176,6 +176,8 @@ class Samples:
         """Return g of the samples as float64, checked."""
         if not len(self):
             raise InputError("there is nothing to average: no sample was kept")
+        if not callable(g):
+            raise InputTypeError(f"g must be a function of samples, got {type(g).__name__}")
         result = g(self.x)
         values: Any = host_view(result) if is_array_api_obj(result) else np.asarray(result)
         if not values.ndim or len(values) != len(self):
@@ -186,7 +188,7 @@ class Samples:
 
     def save(self, path: "str | os.PathLike[str]") -> None:
         """Write the samples to a .npz file of arrays, whole or not at all; a rule of your own is left out."""
-        if Path(path).suffix.lower() != ".npz":
+        if as_path(path, "path").suffix.lower() != ".npz":
             raise InputError(f"Samples.save writes .npz files, got {os.fspath(path)!r}; name it {Path(path).stem}.npz")
         keys = list(self.x) if isinstance(self.x, dict) else [] if isinstance(self.x, tuple) else None
         if not all(isinstance(key, str | int) for key in keys or []):
@@ -202,7 +204,7 @@ class Samples:
     @classmethod
     def load(cls, path: "str | os.PathLike[str]") -> "Samples":
         """Read what `save` wrote, as arrays of the libraries they came from, on the CPU."""
-        with open(path, "rb") as file:
+        with open(as_path(path, "path"), "rb") as file:
             try:
                 with np.load(file, allow_pickle=False) as found:
                     arrays = dict(found)

@@ -20,8 +20,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from .._checks import check_at_least, check_count
 from ..budget import Cut, solve_cut
-from ..errors import InputError
+from ..errors import InputError, InputTypeError
 from ..fitting.penalty import gradient_penalty as slope_penalty
 from .losses import critic_loss, first_output, generator_loss
 
@@ -60,11 +61,15 @@ def critic_step(
         The loss as "critic", and penalties without their weights as "penalty" and "r1".
     """
     loss = critic_loss(loss) if isinstance(loss, str) else loss
+    _check_step(optimiser, parts, critic=critic, loss=loss)
+    check_at_least(r1, "r1"), check_at_least(gradient_penalty, "gradient_penalty")
     mixes = [None] * parts if mix is None else mix.chunk(parts)
     weights = {"critic": 1.0, "penalty": gradient_penalty, "r1": r1 / 2}
     seen = []
     optimiser.zero_grad(set_to_none=True)
-    for (x, *y), (made, *z), share in zip(_split(real, parts), _split(fake, parts), mixes, strict=True):
+    for (x, *y), (made, *z), share in zip(_split(real, parts, "real"), _split(fake, parts, "fake"), mixes, strict=True):
+        if x.shape != made.shape:
+            raise InputError(f"real and fake must have one shape, got {tuple(x.shape)} and {tuple(made.shape)}")
         made = made.detach()
         outputs = critic(*(torch.cat(pair) for pair in zip((x, *y), (made, *z), strict=True)))
         terms = {"critic": loss(outputs[: len(x)], outputs[len(x) :])}
@@ -128,9 +133,10 @@ def generator_step(
         (torch.Size([8]), torch.Size([]))
     """
     loss = generator_loss(loss) if isinstance(loss, str) else loss
+    _check_step(optimiser, parts, generator=generator, critic=critic, loss=loss)
     if loss.rejects and budget is None and cut is None:
         raise InputError("a loss that rejects needs budget=, or the cut= of an earlier step")
-    batches = [*zip(_split(z, parts), [None] * parts if noise is None else noise.chunk(parts), strict=True)]
+    batches = [*zip(_split(z, parts, "z"), [None] * parts if noise is None else noise.chunk(parts), strict=True)]
 
     def score(latent: tuple[Tensor, ...], extra: Tensor | None) -> Tensor:
         made = generator(*latent)
@@ -157,8 +163,20 @@ def generator_step(
     return GeneratorStep(torch.stack(losses).mean(), torch.cat(seen), cut if loss.rejects else None)
 
 
-def _split(batch: Batch, parts: int) -> list[tuple[Tensor, ...]]:
+def _check_step(optimiser: Any, parts: int, **callables: Any) -> None:
+    for name, given in callables.items():
+        if not callable(given) or (name == "loss" and "generator" in callables and not hasattr(given, "rejects")):
+            what = f"{name}_loss(...), or its name" if name == "loss" else "torch.nn.Module"
+            raise InputTypeError(f"{name} must be a {what}, got {given!r:.60}")
+    if not isinstance(optimiser, torch.optim.Optimizer):
+        raise InputTypeError(f"optimiser must be one of torch.optim, got {optimiser!r:.60}")
+    check_count(parts, "parts")
+
+
+def _split(batch: Batch, parts: int, name: str) -> list[tuple[Tensor, ...]]:
     tensors = batch if isinstance(batch, tuple) else (batch,)
+    if not all(isinstance(x, Tensor) and x.ndim and len(x) for x in tensors) or not tensors:
+        raise InputTypeError(f"{name} must be a tensor of samples, or a tuple of them, got {batch!r:.60}")
     if len(tensors[0]) % parts:
         raise InputError(f"a batch of {len(tensors[0])} cannot be split into {parts} equal parts")
     return [tensors] if parts == 1 else [*zip(*(x.chunk(parts) for x in tensors), strict=True)]

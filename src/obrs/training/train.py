@@ -14,16 +14,24 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .._checks import check_budget, check_count, check_seed
-from .._files import hold, replacing
+from .._checks import check_at_least, check_budget, check_count, check_seed
+from .._files import as_path, hold, replacing
 from .._progress import bar
-from .._text import lookup
+from .._text import lookup, one_line
 from ..budget import Cut
 from ..errors import InputError, InputTypeError, Interrupted, MissingLibraryError, NotFiniteError
 from ..fitting.seeds import derived, own_noise
 from ..fitting.tensors import fill_module, under
 from .data import Data, Draws, as_data
-from .losses import CRITIC_LOSSES, GENERATOR_LOSSES, critic_loss, first_output, generator_loss
+from .losses import (
+    CRITIC_LOSSES,
+    GENERATOR_LOSSES,
+    CriticLoss,
+    GeneratorLoss,
+    critic_loss,
+    first_output,
+    generator_loss,
+)
 from .step import critic_step, generator_step
 from .trained import State, Trained, checkpoints, read_log, read_state, write_state
 
@@ -107,8 +115,25 @@ def train(
             raise InputTypeError(f"{name} must be a torch.nn.Module, got {network!r:.60}")
     of_critic, of_generator = _choose_losses(loss)
     samples, rates = as_data(data), lr if isinstance(lr, tuple) else (lr, lr)
-    for name, count in (("steps", steps), ("batch_size", batch_size), ("parts", parts), ("critic_steps", critic_steps)):
-        check_count(count, name)
+    counts = {"steps": steps, "batch_size": batch_size, "parts": parts, "critic_steps": critic_steps, "keep": keep}
+    counts |= {"constant_every": constant_every, "log_every": log_every, "save_every": save_every}
+    checked = (check_count(count, name) for name, count in counts.items())
+    steps, batch_size, parts, critic_steps, keep, constant_every, log_every, save_every = checked
+    warm_up = check_count(warm_up, "warm_up", least=0)
+    latent = None if latent is None else check_count(latent, "latent")
+    if len(rates) != 2 or not isinstance(betas, tuple | list) or len(betas) != 2:
+        raise InputError(f"lr is one or a pair, betas are a pair, got {lr!r:.60} and {betas!r:.60}")
+    betas = check_at_least(betas[0], "betas", below=1.0), check_at_least(betas[1], "betas", below=1.0)
+    check_at_least(r1, "r1"), check_at_least(gradient_penalty, "gradient_penalty")
+    for name, rate in (("lr", rates[0]), ("lr", rates[1]), ("noise", noise)):
+        if not callable(rate):
+            check_at_least(rate, name)
+    if not callable(ema):
+        check_at_least(ema, "ema", below=1.0)
+    if not isinstance(start_from, Trained | str | Path | None):
+        raise InputTypeError(f"start_from must be a run or its folder, got {start_from!r:.60}")
+    if out is not None:
+        as_path(out, "out")
     lookup({"no": None, "bf16": None}, precision, "precision")
     settings = {"loss": [of_critic.name, of_generator.name], "budget": check_budget(budget), "seed": check_seed(seed)}
     settings |= {"batch_size": batch_size, "critic_steps": critic_steps, "warm_up": warm_up, "data": samples.digest}
@@ -310,6 +335,8 @@ def _choose_losses(loss: Any) -> tuple[Any, Any]:
         points = "'exact' for points, after a plain GAN (GAN divergence left at K = 2: 0.32, by plain GANs 0.51)"
         images = "'paper_raw', the paper's, for images, where none was ahead by more than its error"
         raise InputError(f"name a loss=: {points}, {images}; there are: {', '.join(GENERATOR_LOSSES)}")
+    if isinstance(loss, tuple) and list(map(type, loss)) != [CriticLoss, GeneratorLoss]:
+        raise InputTypeError(f"a pair of losses is (critic_loss(...), generator_loss(...)), got {loss!r:.60}")
     if not isinstance(loss, tuple):
         return critic_loss(loss if loss in CRITIC_LOSSES else "gan"), generator_loss(loss)
     of_critic, of_generator = loss
@@ -325,9 +352,13 @@ def _check_networks(generator: Any, critic: nn.Module, data: Data, latent: int |
         raise InputError("the generator does not tell the length of its latent; give latent=")
     device = next(generator.parameters()).device
     z = [torch.zeros(2, latent, device=device), *([] if data.labels is None else [data.labels[:2].to(device)])]
-    with torch.no_grad():
-        made = generator.eval()(*z)
-        outputs = critic.eval()(made, *z[1:])
+    try:
+        with torch.no_grad():
+            made = generator.eval()(*z)
+            outputs = critic.eval()(made, *z[1:])
+    except RuntimeError as error:
+        why = f"generator and critic do not fit latents of length {latent}, or each other"
+        raise InputError(f"{why}: {one_line(error)}") from error
     if made.shape[1:] != data.shape[1:]:
         raise InputError(f"the generator makes samples of {tuple(made.shape[1:])}, the data are {data.shape[1:]}")
     first_output(outputs, "the critic")
