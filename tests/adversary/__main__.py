@@ -14,23 +14,24 @@ from .verbs import SLOW, VERBS
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cases", type=int, default=100_000, help="of all verbs together, or of the one that is named")
-    parser.add_argument("--verb", choices=VERBS)
+    parser.add_argument("--cases", type=int, default=100_000, help="of all verbs together, or of those that are named")
+    parser.add_argument("--verb", choices=VERBS, nargs="+", help="only these")
     parser.add_argument("--case", type=int, help="run this one again, and show the fault")
     parser.add_argument("--start", type=int, default=0, help="number of the first case")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     if asked.case is not None:
-        print(run_case(asked.verb, VERBS[asked.verb], asked.case))
+        print(run_case(asked.verb[0], VERBS[asked.verb[0]], asked.case).counts)
         return 0
-    shares = {verb: 1 / SLOW.get(verb, 1) for verb in VERBS if asked.verb in (None, verb)}
-    whole = Counter()
+    shares = {verb: 1 / SLOW.get(verb, 1) for verb in asked.verb or VERBS}
+    whole, calls = Counter(), Counter()
     for verb, share in shares.items():
         counts, begun, kinds = Counter(), perf_counter(), set()
         for number in range(asked.start, asked.start + round(asked.cases * share / sum(shares.values()))):
             counts["cases"] += 1
             try:
-                counts += run_case(verb, VERBS[verb], number)
+                made = run_case(verb, VERBS[verb], number)
+                counts, calls = counts + made.counts, calls + made.calls
             except (Exception, Hung) as error:
                 counts["faults"] += 1
                 at = traceback.extract_tb(error.__traceback__)[-1]
@@ -39,7 +40,8 @@ def main():
                 kinds.add(kind)
         whole += counts
         print(f"{verb}: {dict(counts)}, {perf_counter() - begun:.0f} s", flush=True)
-    print(f"{whole['cases']} cases, {whole['faults']} faults")
+    print(", ".join(f"{name} {count}" for name, count in sorted(calls.items())))
+    print(f"{sum(calls.values())} calls in {whole['cases']} cases, {whole['faults']} faults")
     return int(whole["faults"] > 0)
 
 

@@ -1,6 +1,9 @@
 """Arguments by chance: arrays of any library, dtype, layout and value, and what is no array at all."""
 
+import inspect
+import random
 import signal
+import tempfile
 import warnings
 import zlib
 from collections import Counter
@@ -23,9 +26,80 @@ NO_NUMBERS = (np.nan, np.inf, -np.inf)
 SEEDS = (0, 1, 7, 2**63, 2**64 - 1)
 NO_SEEDS = (-1, 2**64, 1.5, "s", None, True, np.nan)
 NO_ARRAYS = (None, "text", b"bytes", {}, (), [], 3.5, True, [[1], [1, 2]], [None], range(3), np.ma.masked_array([1.0]))
-NO_COUNTS = (0, -1, 1.5, np.nan, np.inf, "3", None, True, 10**30, [2], np.array([1, 2]))
-NO_BUDGETS = (0, 0.25, -1, np.nan, np.inf, "4", None, True, [2, 3], {"a": 2}, 1e400)
+
+# What no verb may take for a parameter of this name; a case may name others
+NO_SIZES = (-1, 1.5, np.nan, np.inf, "3", True, 10**30, [2], np.array([1, 2]), {"a": 1.5}, b"3", 2j)
+NO_COUNTS = (0, *NO_SIZES)
+NO_FLOATS = (-1.0, np.nan, np.inf, "0.1", True, [0.1], 1j, {}, b"1")
 NO_SHARES = (-0.1, 1.5, np.nan, "x", None, [0.5], True)
+NO_NAMES = ("no", "", 3, True, ["kl"], b"kl", np.nan, {})
+NO_FUNCTIONS = ("text", 3, [1], {}, True, np.nan, b"x")
+NO_PATHS = (3, True, np.nan, {}, b"\0", "\0", object())
+NO_VALUES = ("text", b"bytes", {}, (), [], True, [[1], [1, 2]], [None], np.ma.masked_array([1.0]), 2j, object())
+NO_LABELS = ("text", 3, True, [[1], [1, 2]], {})
+WRONG = {
+    "budget": (0, 0.25, -1, np.nan, np.inf, "4", None, True, 1e400, 1j, b"4", []),
+    "budgets": (0.5, "b", None, [np.nan], [0.5], ["2"], [None], [True], [np.inf], {}, [], (), True),
+    "lam": (-1.0, np.nan, "x", None, [-1, 2], {}, 1j, [[1], [1, 2]]),
+    "axis": (7, "a", 1.5, True, [0], np.nan),
+    "seed": (*NO_SEEDS, [1], np.array([1, 2]), 1j, b"1"),
+    "start": (-1, 1.5, "s", 2**63, np.nan, [1], True),
+    "shard": ((1, 1), (0, 0), (-1, 1), 3, None, "ab", (0, 1, 2), ("a", "b"), (0.5, 2), (True, 2), (np.nan, 2)),
+    "keep": (0, -1, 1.5, np.nan, "3", True, [2], None),
+    "confidence": (0, 1, -1, np.nan, "c", [0.5], True, 1j),
+    "held_out": (0, 1, -1, np.nan, "x", [0.1], True),
+    "points": (1, *NO_COUNTS),
+    "shares": ("equal", 0.5, {"no such": 1}, {0: "x"}, [np.nan, 1], [], [-1, 2], [0, 0], {}, True),
+    "sign": ("s", [np.nan], 2, {}, True),
+    "ids": ("a", [0.5], [None], {}, np.array(["a"]), np.array([np.nan]), 1j),
+    "split": ("no", 3, [], {}, "", np.nan),
+    "rule": ("no", 3, True, [], {}, object(), np.nan),
+    "rules": ((), ("no",), "no", 3, None, [3], {}, True),
+    "text": ("", "[1]", "{}", "null", "3", '{"rule": "no"}', "{", 3, None, b"{}", [], '{"rule": "budgeted"}'),
+    "cut": ("no/such", 3, None, {}, [], {"kind": "no"}, True),
+    "key_or_record": ("no", "", 3, None, True, ["kl"]),
+    "features": (3, True, [], {}, np.nan, b"x", "no"),
+    "pixels": ((1, 0), (0, 0), "p", (0, np.nan), (1, 2, 3), 3, (), True, ("0", "1")),
+    "columns": ("image", 3, True, ["a"], ("no", "label")),
+    "method": ("no", 3, True, [], {}, object, np.nan),
+    "loss": (None, "no", 3, ("kl",), (None, None), True, [], "x"),
+    "data": (None, "x", 3, [], {}, True, np.zeros(0), object(), np.full((40, 2), np.nan), np.full((40, 2), "a")),
+    "betas": (3, None, "b", (0.5,), (1.0, 2.0), (-1, 0.5), (np.nan, 0.5), (0.5, 0.9, 0.9), ("a", "b"), True),
+    "lr": (-1.0, np.nan, np.inf, "x", None, True, [], (1e-3,), ("a", "b"), ()),
+    "ema": (-0.1, 1.5, np.nan, "x", True, [0.5], 1.0),
+    "start_from": (3, "no/such", [], True),
+    "parts": (None, 3, "x", [1], [(1, 2)], [("f", 1.0)], [(None, 1.0)], {}),
+    "model": (None, 3, "x", abs, {}),
+    "metrics": ("no", 3, [], {"a": 3}, True),
+    "samplers": (("no",), 3, (3,), "no", (None,), True),
+    "extra": (3, "x", {"a": 3}, {3: 3}, True, {"a": None}),
+    "pretrained": (3, ("no",), "no", (3,), True),
+    "judge": (3, "no", [], True, {}),
+    "sizes": (3, [], [2], [2, 0], [2, -1], [2, 1.5], "ab", None, [2, "3"], [True, 2]),
+    "where": (*NO_PATHS, "no/such/file", [3], None, []),
+    "title": (3, True, [], b"x", object()),
+    "samples": (3, "text", set(), {"a": 1}, True, object(), ["a"] * 7000, [], (x for x in ())),
+    "compare": (3, "text", [1.0], [np.nan], {}, True),
+}
+for names, values in {
+    "n proposed pilot max_proposed steps batch_size draws k size epochs critic_steps constant_every repeats": NO_COUNTS,
+    "fits latent log_every save_every width layers heads burn_in": NO_COUNTS,
+    "warm_up waves stop": NO_SIZES,
+    "kl r1 gradient_penalty penalty noise max_seconds": NO_FLOATS,
+    "beta step n_real n_fake": (0, *NO_FLOATS),
+    "design level normalise ratio kind precision activation output divergence f": NO_NAMES,
+    "log_ratios weights weight reward real fake source logp_train logp_rollout mask": NO_VALUES,
+    "log_ratio propose generate critic generator pipe fn groups_of": (*NO_FUNCTIONS, None),
+    "column id group layer": ("no", 3, True, ["x"], ""),
+    "out path": (*NO_PATHS, []),
+    "groups labels": NO_LABELS,
+}.items():
+    WRONG |= dict.fromkeys(names.split(), values)
+RANDOM = (
+    lambda: np.random.get_state()[1].tobytes(),  # noqa: NPY002  (that of the program, which stays as it is)
+    lambda: torch.get_rng_state().numpy().tobytes(),
+    random.getstate,
+)
 
 
 class Maker:
@@ -36,7 +110,8 @@ class Maker:
         self.wild = self.rng.random() < 0.4  # arguments may be wrong
         self.extreme = self.rng.random() < 0.35  # numbers may be of any size
         self.made = []
-        self.counts = Counter()
+        self.counts, self.calls = Counter(), Counter()
+        self.folder = ""  # of this case alone
 
     def chance(self, p):
         return bool(self.rng.random() < p)
@@ -50,10 +125,6 @@ class Maker:
     def size(self, most=40):
         """A number of rows: often one, seldom many."""
         return self.one(1, 1, 2, 3, self.count(4, most), self.count(4, most), self.count(4, most), 4 * most)
-
-    def arg(self, good, *wrong, p=0.15):
-        """The good argument, or in a wild case perhaps a wrong one."""
-        return self.one(*wrong) if self.wild and wrong and self.chance(p) else good
 
     def array(self, good, p=0.1):
         """This array in any guise, or in a wild case perhaps something else."""
@@ -156,23 +227,36 @@ class Maker:
         return self.rng.integers(0, max(n // 2, 1), n) if kind == "repeated" else np.zeros(n, np.int64)
 
     def budget(self):
-        return self.arg(self.one(1, 1.0000001, 1.5, 2, 2.6, 4, 10.0, 1e6, 1e300, 1 + self.rng.random()), *NO_BUDGETS)
+        return self.one(1, 1.0000001, 1.5, 2, 2.6, 4, 10.0, 1e6, 1e300, 1 + self.rng.random())
 
     def seed(self):
-        return self.arg(self.one(*SEEDS, self.count(0, 99)), *NO_SEEDS, p=0.08)
+        return self.one(*SEEDS, self.count(0, 99))
 
-    def confidence(self):
-        return self.arg(self.one(0.5, 0.9, 0.95, 0.999), 0, 1, -1, np.nan, "c", [0.5], True)
+    def answer(self, function, *arguments, wrong=None, **options):
+        """Call it; return its answer, or None if it refused in one line.
 
-    def answer(self, function, *arguments, **options):
-        """Call it; return its answer, or None if it refused in one line."""
+        A wild case may first put something plainly wrong, of `WRONG` or of those given, in the place of one argument:
+        that must be refused.
+        """
+        given = inspect.signature(function).bind(*arguments, **options)
+        given.arguments |= given.arguments.pop("options", {})
+        known = {name: values for name, values in (WRONG | (wrong or {})).items() if name in given.arguments and values}
+        if "log_ratio" in known and not callable(given.arguments["log_ratio"]) and "log_ratio" not in (wrong or {}):
+            known["log_ratio"] = NO_VALUES
+        spoilt = self.one(*known) if self.wild and known and self.chance(0.6) else None
+        if spoilt:
+            given.arguments[spoilt] = self.one(*known[spoilt])
+        self.calls[getattr(function, "func", function).__qualname__.split(".<locals>.")[-1]] += 1
+        before = [state() for state in RANDOM]
         try:
-            found = function(*arguments, **options)
-        except ObrsError as error:
+            found = function(**given.arguments)
+        except (ObrsError, OSError) as error:
             assert str(error), "an error without a word"
             assert "\n" not in str(error), f"an error of several lines: {error}"
             self.counts["refused"] += 1
             return None
+        assert before == [state() for state in RANDOM], "random numbers of the program were drawn"
+        assert not spoilt, f"{spoilt}={given.arguments[spoilt]!r:.60} was taken"
         self.counts["answered"] += 1
         return found
 
@@ -214,8 +298,10 @@ def run_case(verb, function, number, seconds=20.0):
     before = signal.signal(signal.SIGPROF, stop)
     signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
-        with warnings.catch_warnings():
+        random_numbers = torch.random.fork_rng()
+        with warnings.catch_warnings(), tempfile.TemporaryDirectory() as maker.folder, random_numbers:
             warnings.simplefilter("error")
+            torch.manual_seed(number)
             function(maker)
         maker.check_untouched()
     except Exception as error:
@@ -225,4 +311,4 @@ def run_case(verb, function, number, seconds=20.0):
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, before)
-    return maker.counts
+    return maker
