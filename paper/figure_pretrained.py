@@ -2,7 +2,7 @@
 
 The paper has a BigGAN of CelebA without classes, whose critic is trained further as a ratio, and one constant. It gives
 no numbers, and says that OBRS has the lower FID at every rate, and the higher precision at rates above .3. Here are
-conditional GANs of Fashion-MNIST, or with `cifar` three conditional GANs of CIFAR-10 and an unconditional one; several
+conditional GANs of Fashion-MNIST, or with `cifar` three conditional GANs of CIFAR-10, an unconditional one and a small BigGAN; several
 ratios, and one constant, one per class, or one after calibration by class. `image_ratios` says which images are used
 for what. One pool gives the whole curve.
 
@@ -60,7 +60,7 @@ _SMOKE = Config(
     pool=400, neighbours=200, judged=0, shown=12, fakes=400, steps=30, epochs=1,
 )  # fmt: skip
 _CIFAR = Config(
-    generators=("cifar10-gan-0", "cifar10-gan-1", "cifar10-gan-2", "cifar10-plain-0"),
+    generators=("cifar10-gan-0", "cifar10-gan-1", "cifar10-gan-2", "cifar10-plain-0", "cifar10-biggan-0"),
     ratios=("own", "tuned", "outputs", "tune"), constants=("global", "class", "calibrated"),
     judged=10_000, tune=10_000, given=("generator", "ratio", "features"), fakes=3_000, steps=150, epochs=10,
 )  # fmt: skip

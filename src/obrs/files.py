@@ -93,7 +93,7 @@ class Reading:
                 raise InputError(why, give={"column": None})
             column = choices[0]
         sources[0].check_columns([column])
-        kind = column if kind is None else kind
+        kind = column if kind is None and column in KINDS else kind
         if kind not in KINDS:
             got = "" if kind is None else f", got {kind}"
             why = f"{where}: what are the numbers in column {column!r}? one of {', '.join(KINDS)}{got}; give"

@@ -26,8 +26,6 @@ from .data import Data, Draws, as_data
 from .losses import (
     CRITIC_LOSSES,
     GENERATOR_LOSSES,
-    CriticLoss,
-    GeneratorLoss,
     critic_loss,
     first_output,
     generator_loss,
@@ -335,7 +333,7 @@ def _choose_losses(loss: Any) -> tuple[Any, Any]:
         points = "'exact' for points, after a plain GAN (GAN divergence left at K = 2: 0.32, by plain GANs 0.51)"
         images = "'paper_raw', the paper's, for images, where none was ahead by more than its error"
         raise InputError(f"name a loss=: {points}, {images}; there are: {', '.join(GENERATOR_LOSSES)}")
-    if isinstance(loss, tuple) and list(map(type, loss)) != [CriticLoss, GeneratorLoss]:
+    if isinstance(loss, tuple) and (len(loss) != 2 or not all(map(callable, loss))):
         raise InputTypeError(f"a pair of losses is (critic_loss(...), generator_loss(...)), got {loss!r:.60}")
     if not isinstance(loss, tuple):
         return critic_loss(loss if loss in CRITIC_LOSSES else "gan"), generator_loss(loss)
