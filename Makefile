@@ -35,7 +35,7 @@ test-browser: $(VENV)/browser.stamp
 	@command -v chromium > /dev/null || { echo "make test-browser needs Chromium: apt-get install -y chromium"; exit 1; }
 	$(PY) -m pytest -q -m browser tests/browser
 
-# Every experiment must still give the rows that are kept in paper/results/check.json: about 7 minutes.
+# Every experiment must still give the rows that are kept in paper/results/check.json: a few minutes.
 paper-check: $(VENV)/paper.stamp
 	OMP_NUM_THREADS=1 $(PY) -m paper.check
 
