@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from obrs._files import hold, replacing
+from obrs._files import _lock, hold, replacing
 from obrs.errors import InputError
 
 
@@ -48,3 +48,10 @@ def test_one_run_at_a_time_holds_a_path(tmp_path):
         with hold(tmp_path / "a"), pytest.raises(InputError, match="another run is writing"), hold(tmp_path / "a"):
             pytest.fail("two hold it")
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "O_PATH"), reason="opens a folder as only Linux does")
+def test_where_nothing_can_be_locked_nothing_is_refused(tmp_path):
+    handle = os.open(tmp_path, os.O_PATH)  # the system refuses to lock it, as NFS does with folders: EBADF
+    assert not _lock(handle)
+    os.close(handle)

@@ -116,8 +116,7 @@ def _replacing(target: Path) -> Iterator[BinaryIO]:
     _delete_halves(target.parent)
     try:
         with open(beside, "xb") as file:
-            with suppress(OSError):  # some file systems have no locks
-                _lock(file.fileno())
+            _lock(file.fileno())
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -136,8 +135,8 @@ def _delete_halves(folder: Path) -> None:
         with suppress(OSError):
             if half.is_file() and time() - half.stat().st_mtime > 60:
                 with open(half, "rb") as file:
-                    _lock(file.fileno())
-                    half.unlink()
+                    if _lock(file.fileno()):
+                        half.unlink()
 
 
 @contextmanager
@@ -162,12 +161,22 @@ def hold(path: str | os.PathLike[str]) -> Iterator[Path]:
         os.close(handle)
 
 
-def _lock(handle: int) -> None:
-    """Lock what is open until it is closed, or the process ends, however it does; raise if another one has."""
-    if _POSIX:
-        import fcntl
+def _lock(handle: int) -> bool:
+    """Lock what is open until it is closed, or the process ends, however it does; raise if another one has.
 
+    Some file systems have no locks, or like NFS none of what is only read, such as a folder: then return False.
+    """
+    if not _POSIX:
+        return False
+    import fcntl
+
+    try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:
+        return False
+    return True
 
 
 def _flush_folder(folder: Path) -> None:
