@@ -18,7 +18,7 @@ LOOKS = [EARLY, FINAL]
 
 
 def test_with_the_same_ratio_in_both_stages_it_is_obrs_at_the_product_of_the_budgets():
-    stages = Stages.fit([FINAL, FINAL], [1.5, 2.0])
+    stages = Stages.fit(iter([FINAL, FINAL]), iter([1.5, 2.0]))
     np.testing.assert_allclose(stages([FINAL, FINAL]), Budgeted.fit(FINAL, 3.0)(FINAL), atol=1e-10)
     assert stages.rates == pytest.approx((1 / 1.5, 1 / 3))
 

@@ -1,5 +1,6 @@
 """Checks at the public boundary: they return a valid array or number, or raise an error of one line."""
 
+from collections.abc import Iterable, Mapping
 from math import isfinite
 from operator import index
 from typing import Any
@@ -21,10 +22,12 @@ __all__ = [
     "check_at_least",
     "check_budget",
     "check_budgets",
+    "check_callable",
     "check_confidence",
     "check_count",
     "check_groups",
     "check_labels",
+    "check_list",
     "check_positive",
     "check_ratios",
     "check_seed",
@@ -120,6 +123,21 @@ def check_at_least(value: Any, name: str, least: float = 0.0, below: float = np.
         limit = "" if below == np.inf else f" and below {below:g}"
         raise InputError(f"{name} must be a finite number of at least {least:g}{limit}, got {_short(value)}")
     return float(value)
+
+
+def check_callable(function: Any, name: str, what: str = "a function") -> Any:
+    """Return what can be called."""
+    if not callable(function):
+        raise InputTypeError(f"{name} must be {what}, got {type(function).__name__}")
+    return function
+
+
+def check_list(values: Any, name: str) -> list[Any]:
+    """Return the items of a list, an array or whatever else gives them; there must be one."""
+    is_list = isinstance(values, Iterable) and not isinstance(values, str | bytes | Mapping)
+    if not is_list or getattr(values, "ndim", 1) == 0 or not (items := list(values)):
+        raise InputTypeError(f"{name} must be a list of at least one item, got {_short(values)}")
+    return items
 
 
 def check_confidence(confidence: Any) -> float:

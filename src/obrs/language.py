@@ -209,10 +209,8 @@ def rollout(
 
 def _check_batch(logp_train: Any, logp_rollout: Any, mask: Any) -> tuple[Array, Array, Array]:
     """Return both log-probs without gradient, and the mask as booleans."""
-    batch = [
-        detached(x) if hasattr(x, "ndim") else known_values(x, "log-probs and mask")
-        for x in (logp_train, logp_rollout, mask)
-    ]
+    given = logp_train, logp_rollout, mask
+    batch = [detached(x) if hasattr(x, "ndim") else known_values(x, "log-probs and mask") for x in given]
     if any(getattr(x, "is_sparse", False) for x in batch):
         raise InputTypeError("log-probs and mask must be dense tensors; call .to_dense() first")
     shapes = [tuple(x.shape) for x in batch]

@@ -15,13 +15,23 @@ import numpy as np
 
 from . import looks
 from ._arrays import as_floats, known_values
-from ._checks import as_log_ratio, as_sign, as_weights, check_budget, check_count, check_ratios, is_number, out_of_reach
+from ._checks import (
+    as_log_ratio,
+    as_sign,
+    as_weights,
+    check_budget,
+    check_count,
+    check_list,
+    check_ratios,
+    is_number,
+    out_of_reach,
+)
 from ._influence import PLANNED, Pilot
 from ._prefix import Prefix
 from ._text import html_table, paragraph, text_table
 from .choice import check_cap, divergence_left
 from .divergences import DIVERGENCES, FDivergence, divergence, divergence_between
-from .errors import BudgetError, InputError, InputTypeError
+from .errors import BudgetError, InputError
 from .groups import Grouped, any_labels, groups_of
 from .root import brent, slack_of
 from .types import Array
@@ -296,7 +306,7 @@ class Profile:
             >>> round(equal_rates["kl"], 3), round(real_shares["kl"], 3)
             (0.131, 0.0)
         """
-        number, wanted = None if n is None else check_count(n, "n"), _list_budgets(budgets)
+        number, wanted = None if n is None else check_count(n, "n"), check_list(budgets, "budgets")
         grouped = groups is not None or shares is not None
         if cap and grouped:
             raise InputError("a hard cap has no groups; leave out groups and shares, or cap")
@@ -419,7 +429,7 @@ class Profile:
             >>> len(Profile(np.random.default_rng(0).normal(size=1000)).plot([2, 8]).axes)
             4
         """
-        shown = [check_budget(k) for k in _list_budgets(budgets)]
+        shown = [check_budget(k) for k in check_list(budgets, "budgets")]
         if len(shown) > 6:
             raise InputError(f"at most six budgets can be told apart in one picture, got {len(shown)}")
         drawn = looks.figure(10, 7, who="Profile.plot") if figure is None else figure
@@ -475,13 +485,6 @@ def _divide(precision: Any, slope: Any) -> Any:
     """Return the recall that goes with a precision, which at slope 0 is 1."""
     recall = np.divide(precision, slope, where=np.asarray(slope) > 0, out=np.ones(np.shape(slope)))
     return recall if recall.ndim else float(recall)
-
-
-def _list_budgets(budgets: Any) -> list[Any]:
-    is_list = isinstance(budgets, Iterable) and not isinstance(budgets, str | bytes | Mapping)
-    if not is_list or getattr(budgets, "ndim", 1) == 0 or not (wanted := list(budgets)):
-        raise InputTypeError(f"budgets must be a list of budgets, at least one, got {budgets!r:.60}")
-    return wanted
 
 
 def removable_kl(nats: float, budgets: Iterable[float]) -> str:

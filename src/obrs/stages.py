@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 
 from ._arrays import host_values, known_values, like
-from ._checks import as_log_ratio, check_budget, check_ratios
+from ._checks import as_log_ratio, check_budget, check_list, check_ratios
 from .budget import solve_log_c
-from .errors import InputError, InputTypeError
+from .errors import InputError
 from .types import Array
 
 __all__ = ["Stages"]
@@ -69,11 +69,9 @@ class Stages:
             budgets: One for each stage; their product is the budget of all. One for a stage keeps what enters it.
             groups: Labels `(n,)`, for one constant per label. As in `Grouped`, these are not floored at 1/max r.
         """
-        if not isinstance(log_ratios, Sequence | np.ndarray) or not isinstance(budgets, Sequence | np.ndarray):
-            raise InputTypeError("log_ratios and budgets must be lists, with one item for each stage")
-        values = [_values(x) for x in log_ratios]
-        wanted = tuple(check_budget(k) for k in budgets)
-        if not values or len(values) != len(wanted):
+        values = [_values(x) for x in check_list(log_ratios, "log_ratios")]
+        wanted = tuple(check_budget(k) for k in check_list(budgets, "budgets"))
+        if len(values) != len(wanted):
             raise InputError(f"each stage needs a budget: got {len(values)} log-ratios and {len(wanted)} budgets")
         shapes = [x.shape for x in values]
         if len(set(shapes)) > 1:

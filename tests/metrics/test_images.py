@@ -41,7 +41,7 @@ def test_every_layout_and_source_gives_the_same_images(tmp_path, folder):
 
 def test_float_ranges_are_brought_to_that_of_the_library():
     unit = BYTES / 255
-    assert np.allclose(whole(unit, pixels=(0, 1)), 2 * unit - 1, atol=1e-6)
+    assert np.allclose(whole(unit, pixels=np.array([0, 1])), 2 * unit - 1, atol=1e-6)
     assert np.array_equal(whole(2 * unit - 1), 2 * unit - 1)
 
 

@@ -13,7 +13,7 @@ def weights(net):
 
 
 def test_perceptron_is_what_its_matrices_say():
-    net = mlp((3, 8, 8, 2)).double()
+    net = mlp(np.array([3, 8, 8, 2])).double()
     x = np.random.default_rng(0).normal(size=(10, 3))
     h = x
     for at, (w, b) in enumerate(weights(net)):

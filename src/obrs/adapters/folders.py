@@ -81,11 +81,8 @@ def from_folder(
     """
     home = as_path(path, "path").expanduser()
     if isinstance(scores, Mapping):
-        given, values, kind = (
-            list(scores),
-            as_floats([*scores.values()], "scores"),
-            "log_ratio" if kind is None else kind,
-        )
+        given, values = list(scores), as_floats([*scores.values()], "scores")
+        kind = "log_ratio" if kind is None else kind
     else:
         from ..files import Reading
         from ..scores import find_sources, read_columns

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .._checks import check_count, check_seed
+from .._checks import check_callable, check_count, check_seed
 from ..draws import Purpose, words
 from ..errors import InputError, InputTypeError
 from ..metrics.images import read_images
@@ -54,8 +54,7 @@ def from_pipeline(
         >>> propose(range(3)).shape, bool((propose(range(3))[2:] == propose([2])).all())
         (torch.Size([3, 1, 4, 4]), True)
     """
-    if not callable(pipe):
-        raise InputTypeError(f"pipe must be a pipeline of diffusers or alike, got {pipe!r:.60}")
+    check_callable(pipe, "pipe", "a pipeline of diffusers or alike")
     if conditions is not None and (isinstance(conditions, str) or not len(conditions)):
         raise InputError(f"conditions must be a list of at least one prompt or class, got {conditions!r:.60}")
     options, needed = dict(arguments or {}), "batch_size" if conditions is None else argument

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .._arrays import known_values
-from .._checks import is_number
+from .._checks import check_list, is_number
 from .._pictures import SUFFIXES, read_picture, to_floats
 from ..errors import InputError, InputTypeError
 
@@ -79,7 +79,10 @@ def read_images(source: Any, *, pixels: tuple[float, float] | None = None, name:
     if isinstance(source, ImageSet):
         return source
     if pixels is not None:
-        _ends(pixels)
+        ends = check_list(pixels, "pixels")
+        if len(ends) != 2 or not all(map(is_number, ends)) or not -np.inf < ends[0] < ends[1] < np.inf:
+            raise InputError(f"pixels must be the values of black and white, such as (0, 1), got {pixels!r:.60}")
+        pixels = float(ends[0]), float(ends[1])
     if not isinstance(source, str | os.PathLike):
         return _array(known_values(source, name), pixels, name)
     path = Path(source).expanduser()
@@ -190,16 +193,9 @@ def _array(x: Floats, pixels: tuple[float, float] | None, name: str) -> ImageSet
     return ImageSet(len(x), (int(x.shape[1]), int(x.shape[2]), int(x.shape[3])), read, parts)
 
 
-def _ends(pixels: Any) -> tuple[float, float]:
-    pair = pixels if isinstance(pixels, tuple | list) and len(pixels) == 2 else (1, 0)
-    if not all(map(is_number, pair)) or not -np.inf < pair[0] < pair[1] < np.inf:
-        raise InputError(f"pixels must be the values of black and white, such as (0, 1), got {pixels!r:.60}")
-    return float(pair[0]), float(pair[1])
-
-
 def _range(x: Floats, pixels: tuple[float, float] | None, name: str) -> tuple[float, float]:
     """Return black and white, after a look at every value."""
-    low, high = (-1.0, 1.0) if pixels is None else _ends(pixels)
+    low, high = pixels or (-1.0, 1.0)
     least, most = float(x.min()), float(x.max())  # NaN if any is
     if not (np.isfinite(least) and np.isfinite(most)):
         bad = int(np.count_nonzero(~np.isfinite(x).reshape(len(x), -1).all(axis=1)))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .._arrays import known_values
-from .._checks import as_log_ratio, check_budget, check_ratios, out_of_reach
+from .._checks import as_log_ratio, check_budget, check_list, check_ratios, out_of_reach
 from .._text import lookup
 from ..errors import BudgetError, InputError
 from ..groups import Grouped, any_labels, groups_of, shares_of
@@ -180,17 +180,8 @@ def weightings(
     if values.ndim != 1:
         raise InputError(f"log_ratio must have shape (n,), one per fake, got {tuple(values.shape)}")
     check_ratios(values)
-    try:
-        given = [check_budget(k) for k in budgets]
-    except TypeError:
-        given = []
-    if not given:
-        raise InputError(f"budgets must be a list of numbers such as [1, 2, 4], got {budgets!r:.60}")
-    wanted = sorted({*given} - {1.0})
-    known_rules = [rules] if isinstance(rules, str) else rules
-    if not isinstance(known_rules, Sequence) or not known_rules:
-        raise InputError(f"rules must be one or more of {', '.join(POOL_RULES)}, got {rules!r:.60}")
-    known_rules = [*dict.fromkeys(known_rules)]
+    wanted = sorted({check_budget(k) for k in check_list(budgets, "budgets")} - {1.0})
+    known_rules = [*dict.fromkeys([rules] if isinstance(rules, str) else check_list(rules, "rules"))]
     for rule in known_rules:
         lookup(POOL_RULES, rule, "rule")
     labels = None if groups is None else any_labels(groups)

@@ -4,7 +4,6 @@ Every network carries `spec`, its name in `NETWORKS` and its arguments, as plain
 initial weights.
 """
 
-from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
 from math import log, pi, prod
@@ -14,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm as normalised
 
-from .._checks import check_count
+from .._checks import check_count, check_list
 from .._text import lookup
 from ..errors import InputError
 
@@ -44,9 +43,9 @@ def mlp(sizes: Any, *, activation: str = "relu", spectral_norm: bool = False) ->
     References:
         | Spectral Normalization for Generative Adversarial Networks (Miyato et al., 2018)
     """
-    if not isinstance(sizes, Sequence) or len(sizes) < 2:
+    sizes = [check_count(size, "sizes") for size in check_list(sizes, "sizes")]
+    if len(sizes) < 2:
         raise InputError(f"sizes must be numbers in, hidden units, numbers out; got {sizes}")
-    sizes = [check_count(size, "sizes") for size in sizes]
     between = lookup(ACTIVATIONS, activation, "activation")
     parts: list[nn.Module] = [nn.Flatten()]
     for at, (inside, outside) in enumerate(pairwise(sizes)):

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from array_api_compat import is_torch_array
 
-from .._checks import check_budget, check_count, check_seed
+from .._checks import check_budget, check_callable, check_count, check_list, check_seed
 from .._text import html_table, lookup, text_table
 from ..errors import InputError, InputTypeError
 from ..groups import any_labels
@@ -114,9 +114,9 @@ def compare(
     check_budget(budget)
     if per_label and check_model(model).labels is None:
         raise InputError("per_label needs a model with labels; give Model(..., labels=...)")
-    given = _usable(check_model(model)) if samplers is None else [samplers] if isinstance(samplers, str) else samplers
-    if not isinstance(given, Iterable):
-        raise InputTypeError(f"samplers must be a list of names or samplers, got {samplers!r:.60}")
+    if samplers is None:
+        samplers = _usable(check_model(model))
+    given = [samplers] if isinstance(samplers, str) else check_list(samplers, "samplers")
     if metrics is not None and (not isinstance(metrics, Mapping) or not all(map(callable, metrics.values()))):
         raise InputTypeError(f"metrics must be functions of samples by name, got {metrics!r:.60}")
     chosen = {name if isinstance(name, str) else repr(name): _sampler(name, budget) for name in given}
@@ -145,11 +145,9 @@ def _usable(model: Model) -> list[str]:
 
 def _sampler(sampler: str | Sampler, budget: float) -> Sampler:
     if isinstance(sampler, str):
-        chosen: Sampler = lookup(SAMPLERS, sampler, "sampler").at_budget(budget)
-        return chosen
-    if not callable(sampler):
-        raise InputTypeError(f"a sampler must be a name or callable(model, n, seed=…), got {type(sampler).__name__}")
-    return sampler
+        sampler = lookup(SAMPLERS, sampler, "sampler").at_budget(budget)
+    chosen: Sampler = check_callable(sampler, "a sampler", "a name or callable(model, n, seed=…)")
+    return chosen
 
 
 def _run(

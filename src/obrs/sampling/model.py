@@ -8,7 +8,7 @@ import numpy as np
 from array_api_compat import is_numpy_array
 
 from .._arrays import host_values, like, namespace
-from .._checks import check_count, is_number
+from .._checks import check_callable, check_count, is_number
 from ..draws import normals, uniforms
 from ..errors import InputError, InputTypeError
 from ..types import Array
@@ -53,9 +53,7 @@ class Model:
 
     def __post_init__(self) -> None:
         check_count(self.dim, "dim", least=0)
-        for name, function in (("generate", self.generate), ("log_ratio", self.log_ratio)):
-            if not callable(function):
-                raise InputTypeError(f"{name} must be a function, got {type(function).__name__}")
+        check_callable(self.generate, "generate"), check_callable(self.log_ratio, "log_ratio")
         if self.like is None and torch_module(self.generate):
             raise InputError("generate is a torch module; give Model(..., like=torch.empty(0)) for latents as tensors")
         if self.labels is not None and not callable(self.labels):

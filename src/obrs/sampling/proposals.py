@@ -14,7 +14,7 @@ import numpy as np
 from array_api_compat import array_namespace, is_array_api_obj, is_jax_array, is_numpy_array, is_torch_array
 
 from .._arrays import as_floats, host_view, like
-from .._checks import check_ratios
+from .._checks import check_callable, check_ratios
 from ..errors import InputError, InputTypeError
 
 __all__ = ["Batch", "call", "check_length", "concatenate", "leaves", "length", "map_leaves", "no_grad", "proposal"]
@@ -35,9 +35,7 @@ def proposal(fn: Callable[[int], Batch]) -> Callable[[Any], Batch]:
         >>> propose(np.arange(5)).shape
         (5, 2)
     """
-
-    if not callable(fn):
-        raise InputTypeError(f"fn must be a function fn(n) -> batch, got {type(fn).__name__}")
+    check_callable(fn, "fn", "a function fn(n) -> batch")
 
     @functools.wraps(fn)
     def propose(ids: Any) -> Batch:
@@ -48,8 +46,7 @@ def proposal(fn: Callable[[int], Batch]) -> Callable[[Any], Batch]:
 
 def propose_batch(propose: Callable[[Any], Batch], ids: Numbers) -> Batch:
     """Call `propose` on ids; a failure of something else than a `propose(ids)` says how to wrap it."""
-    if not callable(propose):
-        raise InputTypeError(f"propose must be a function propose(ids) -> batch, got {type(propose).__name__}")
+    check_callable(propose, "propose", "a function propose(ids) -> batch")
     try:
         batch = call(propose, ids)
         check_length(batch, len(ids), "propose")
@@ -67,8 +64,7 @@ def propose_batch(propose: Callable[[Any], Batch], ids: Numbers) -> Batch:
 
 def score_batch(log_ratio: Callable[[Any], Any], batch: Batch, n: int) -> Numbers:
     """Return the log-ratios of a batch of n items, checked, as NumPy float64."""
-    if not callable(log_ratio):
-        raise InputTypeError(f"log_ratio must be a function log_ratio(x) -> numbers, got {type(log_ratio).__name__}")
+    check_callable(log_ratio, "log_ratio", "a function log_ratio(x) -> numbers")
     scores = call(log_ratio, batch)
     if not is_array_api_obj(scores):
         raise InputTypeError(f"log_ratio must return an array, got {type(scores).__name__}")

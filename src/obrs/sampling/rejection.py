@@ -18,7 +18,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from .._checks import check_budget, check_count, check_positive, check_seed, is_number, out_of_reach
+from .._checks import check_budget, check_callable, check_count, check_positive, check_seed, is_number, out_of_reach
 from .._progress import Tell, bar
 from ..choice import Choice, check_cap, choose
 from ..draws import Purpose, accept, words
@@ -39,6 +39,7 @@ _PER_GROUP = 200  # proposals that the constant of a group should be fitted on
 _WAYS = ["n budget", "n budget cap", "n rule", "n pool", "proposed budget", "proposed rule"]
 _MORE = "allow more, or lower the budget K"
 _NO_RATIO = "chosen by a score that is no ratio, such as a pool of ratios: there are no weights"
+_RULE = "rule", "a rule such as Budgeted.fit(...)"
 _SPLIT = "a split budget is for n samples of proposals made one group at a time, propose(ids, group)"
 UNCHECKED = "the log-ratio was not checked: compare it with real samples by obrs.diagnose(real, fake, budget)"
 
@@ -119,8 +120,8 @@ def sample(
         raise InputError(f"sample takes one of {', '.join(ways)}, pilot with budget, max_proposed with n; got {got}")
     if groups is None and shares is not None:
         raise InputError("shares are of groups: say which, such as groups=lambda batch: batch[1]")
-    if groups is not None and not callable(groups):
-        raise InputTypeError(f"groups must be a function groups(batch) -> labels, got {type(groups).__name__}")
+    if groups is not None:
+        check_callable(groups, "groups", "a function groups(batch) -> labels")
     counts = {"n": n, "proposed": proposed, "pool": pool, "pilot": pilot, "max_proposed": max_proposed}
     n, proposed, pool, pilot, most = (None if k is None else check_count(k, name) for name, k in counts.items())
     size = Run.batch_size if batch_size is None else check_count(batch_size, "batch_size")
@@ -190,17 +191,15 @@ def stream(
     whole = all(isinstance(i, int | np.integer) and type(i) is not bool for i in pair)
     if not whole or not 0 <= pair[0] < pair[1]:
         raise InputError(f"shard must be (worker, workers) with 0 <= worker < workers, got {shard!r}")
-    for name, function in (("propose", propose), ("log_ratio", log_ratio)):
-        if not callable(function):
-            raise InputTypeError(f"{name} must be a function, got {type(function).__name__}")
+    check_callable(propose, "propose"), check_callable(log_ratio, "log_ratio")
     if _is_split(rule):
         raise InputError(f"{_SPLIT}, not for a stream; use obrs.sample")
     if isinstance(rule, Choice):
         raise InputError("a hard cap is for n samples, not for a stream; use obrs.sample")
     end = inf if stop is None else check_count(stop, "stop", least=0)
-    run = Run(propose, log_ratio, check_count(batch_size, "batch_size"), stop=end)
+    run, rule = Run(propose, log_ratio, check_count(batch_size, "batch_size"), stop=end), check_callable(rule, *_RULE)
     warn_of_train_mode(propose, log_ratio)
-    return _judge_batches(run.make(check_count(start, "start", least=0), inf, *shard), _as_rule(rule), check_seed(seed))
+    return _judge_batches(run.make(check_count(start, "start", least=0), inf, *shard), rule, check_seed(seed))
 
 
 def collect(
@@ -482,7 +481,7 @@ def _is_split(rule: Any) -> TypeGuard[Grouped]:
 
 def _check_rule(rule: Any, propose: Proposal, n: int | None, groups: Labels | None, shares: Any) -> Any:
     """Return a rule that was given; a `Grouped` rule that was saved is told again where the labels are."""
-    if _is_split(_as_rule(rule)):
+    if _is_split(check_callable(rule, *_RULE)):
         if n is None or groups is not None:
             raise InputError(f"{_SPLIT}; leave out groups and proposed")
         try:
@@ -494,12 +493,6 @@ def _check_rule(rule: Any, propose: Proposal, n: int | None, groups: Labels | No
     elif shares is not None or (groups is not None and not isinstance(rule, Grouped)):
         raise InputError("groups and shares are for a rule that is still to be fitted; leave them out, or rule")
     return rule if groups is None else replace(rule, of=groups)
-
-
-def _as_rule(rule: Any) -> Any:
-    if not callable(rule):
-        raise InputTypeError(f"rule must be a rule such as Budgeted.fit(...), got {type(rule).__name__}")
-    return rule
 
 
 def _add_notes(run: Run, kept: Samples) -> Samples:

@@ -19,6 +19,7 @@ import numpy as np
 from array_api_compat import is_array_api_obj, is_jax_array, is_torch_array
 
 from .._arrays import as_floats, host_view
+from .._checks import check_callable
 from .._files import as_path, replacing
 from .._text import html_table
 from ..choice import Choice
@@ -176,9 +177,7 @@ class Samples:
         """Return g of the samples as float64, checked."""
         if not len(self):
             raise InputError("there is nothing to average: no sample was kept")
-        if not callable(g):
-            raise InputTypeError(f"g must be a function of samples, got {type(g).__name__}")
-        result = g(self.x)
+        result = check_callable(g, "g", "a function of samples")(self.x)
         values: Any = host_view(result) if is_array_api_obj(result) else np.asarray(result)
         if not values.ndim or len(values) != len(self):
             raise InputError(f"g must return one row per sample, {len(self)}, got shape {values.shape}")
