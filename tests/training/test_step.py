@@ -126,6 +126,21 @@ def test_c_of_an_earlier_step_is_used_as_it_is(pair, x):
     assert generator_step(generator, critic, sgd, x[1], loss=generator_loss("dual")).cut is None
 
 
+class Wrapped:
+    """An optimiser that wraps one of torch, and is none."""
+
+    def __init__(self, inner):
+        self.param_groups, self.step, self.zero_grad = inner.param_groups, inner.step, inner.zero_grad
+
+
+def test_an_optimiser_that_wraps_one_of_torch_will_do(pair, x):
+    critic, sgd = pair[1]
+    critic_step(critic, Wrapped(sgd), x[0], x[1], loss="gan", parts=2.0)
+    moved = gradients(critic).clone()
+    critic_step(critic, sgd, x[0], x[1], loss="gan")
+    assert not torch.equal(moved, gradients(critic)), "the weights have changed between the two"
+
+
 def test_a_layer_that_its_owner_froze_stays_frozen_also_when_a_step_fails(pair, x):
     (generator, sgd), (critic, _) = pair
     critic[1].requires_grad_(False)

@@ -1,5 +1,7 @@
 """The trainer: what it computes, how it goes on after a stop, what it takes and what it refuses."""
 
+import os
+
 import numpy as np
 import pytest
 import torch
@@ -292,6 +294,8 @@ def test_what_is_not_finite_ends_the_run_in_one_line_with_the_last_good_state(tm
     [
         ({"loss": None}, InputError, r"'exact' for points.* 0\.32.*'paper_raw', the paper's, for images"),
         ({"loss": (critic_loss("hinge"), generator_loss("exact"))}, InputError, "needs a critic that returns a log-r"),
+        ({"loss": [critic_loss("gan"), abs]}, InputTypeError, "loss must be a name or .critic_loss"),
+        ({"start_from": 5}, InputTypeError, "the folder of a run must be a path, got 5"),
         ({"batch_size": 32, "parts": 3}, InputError, "batch_size must be a multiple of processes times parts, 3"),
         ({"data": np.zeros((5, 1, 8, 8), np.uint8)}, InputTypeError, "data are bytes; .* x / 127.5 - 1"),
         ({"data": np.zeros((5, 3))}, InputError, r"the generator makes samples of \(2,\), the data are \(3,\)"),
@@ -315,8 +319,9 @@ def test_a_folder_is_not_resumed_with_other_settings(tmp_path):
         train(points(seed=1), out=tmp_path)
     with pytest.raises(InputError, match="has done 3 steps already, got steps=2"):
         train(out=tmp_path, steps=2)
+    [entry] = (each for each in os.scandir(tmp_path.parent) if each.name == tmp_path.name)  # os.PathLike, and no Path
     with pytest.raises(InputError, match=r"another critic: .* shape"):
-        train(given=(networks()[0], networks(heads=2)[1]), start_from=tmp_path)
+        train(given=(networks()[0], networks(heads=2)[1]), start_from=entry)
     with hold(tmp_path / "checkpoints"), pytest.raises(InputError, match="another run is writing"):
         train(out=tmp_path, steps=9)
     last = tmp_path / "checkpoints" / "step-00000009.safetensors"

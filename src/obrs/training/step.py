@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from .._checks import check_at_least, check_count
+from .._checks import check_at_least, check_callable, check_count
 from ..budget import Cut, solve_cut
 from ..errors import InputError, InputTypeError
 from ..fitting.penalty import gradient_penalty as slope_penalty
@@ -61,7 +61,7 @@ def critic_step(
         The loss as "critic", and penalties without their weights as "penalty" and "r1".
     """
     loss = critic_loss(loss) if isinstance(loss, str) else loss
-    _check_step(optimiser, parts, critic=critic, loss=loss)
+    parts = _check_step(optimiser, parts, loss, critic=critic)
     check_at_least(r1, "r1"), check_at_least(gradient_penalty, "gradient_penalty")
     mixes = [None] * parts if mix is None else mix.chunk(parts)
     weights = {"critic": 1.0, "penalty": gradient_penalty, "r1": r1 / 2}
@@ -133,7 +133,7 @@ def generator_step(
         (torch.Size([8]), torch.Size([]))
     """
     loss = generator_loss(loss) if isinstance(loss, str) else loss
-    _check_step(optimiser, parts, generator=generator, critic=critic, loss=loss)
+    parts = _check_step(optimiser, parts, loss, generator=generator, critic=critic)
     if loss.rejects and budget is None and cut is None:
         raise InputError("a loss that rejects needs budget=, or the cut= of an earlier step")
     batches = [*zip(_split(z, parts, "z"), [None] * parts if noise is None else noise.chunk(parts), strict=True)]
@@ -163,14 +163,14 @@ def generator_step(
     return GeneratorStep(torch.stack(losses).mean(), torch.cat(seen), cut if loss.rejects else None)
 
 
-def _check_step(optimiser: Any, parts: int, **callables: Any) -> None:
-    for name, given in callables.items():
-        if not callable(given) or (name == "loss" and "generator" in callables and not hasattr(given, "rejects")):
-            what = f"{name}_loss(...), or its name" if name == "loss" else "torch.nn.Module"
-            raise InputTypeError(f"{name} must be a {what}, got {given!r:.60}")
-    if not isinstance(optimiser, torch.optim.Optimizer):
+def _check_step(optimiser: Any, parts: int, loss: Any, **networks: Any) -> int:
+    for name, network in networks.items():
+        check_callable(network, name, "a torch.nn.Module")
+    if not callable(loss) or ("generator" in networks and not hasattr(loss, "rejects")):
+        raise InputTypeError(f"loss must be critic_loss(...) or generator_loss(...), or its name, got {loss!r:.60}")
+    if not hasattr(optimiser, "param_groups"):  # some that wrap one of torch are none themselves
         raise InputTypeError(f"optimiser must be one of torch.optim, got {optimiser!r:.60}")
-    check_count(parts, "parts")
+    return check_count(parts, "parts")
 
 
 def _split(batch: Batch, parts: int, name: str) -> list[tuple[Tensor, ...]]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
-from math import exp, isfinite
+from math import exp, inf, isfinite
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -23,13 +23,7 @@ from ..errors import InputError, InputTypeError, Interrupted, MissingLibraryErro
 from ..fitting.seeds import derived, own_noise
 from ..fitting.tensors import fill_module, under
 from .data import Data, Draws, as_data
-from .losses import (
-    CRITIC_LOSSES,
-    GENERATOR_LOSSES,
-    critic_loss,
-    first_output,
-    generator_loss,
-)
+from .losses import CRITIC_LOSSES, GENERATOR_LOSSES, critic_loss, first_output, generator_loss
 from .step import critic_step, generator_step
 from .trained import State, Trained, checkpoints, read_log, read_state, write_state
 
@@ -123,15 +117,9 @@ def train(
         raise InputError(f"lr is one or a pair, betas are a pair, got {lr!r:.60} and {betas!r:.60}")
     betas = check_at_least(betas[0], "betas", below=1.0), check_at_least(betas[1], "betas", below=1.0)
     check_at_least(r1, "r1"), check_at_least(gradient_penalty, "gradient_penalty")
-    for name, rate in (("lr", rates[0]), ("lr", rates[1]), ("noise", noise)):
+    for name, rate, below in (("lr", rates[0], inf), ("lr", rates[1], inf), ("noise", noise, inf), ("ema", ema, 1.0)):
         if not callable(rate):
-            check_at_least(rate, name)
-    if not callable(ema):
-        check_at_least(ema, "ema", below=1.0)
-    if not isinstance(start_from, Trained | str | Path | None):
-        raise InputTypeError(f"start_from must be a run or its folder, got {start_from!r:.60}")
-    if out is not None:
-        as_path(out, "out")
+            check_at_least(rate, name, below=below)
     lookup({"no": None, "bf16": None}, precision, "precision")
     settings = {"loss": [of_critic.name, of_generator.name], "budget": check_budget(budget), "seed": check_seed(seed)}
     settings |= {"batch_size": batch_size, "critic_steps": critic_steps, "warm_up": warm_up, "data": samples.digest}
@@ -196,9 +184,9 @@ def train(
             for step in range(run.step, end):
                 reseed(derived(seed, "noise", step, place.process_index))
                 share = max(step - begin, 0) / steps
-                sd = _rate_at(noise, share)
+                sd = noise(share) if callable(noise) else noise
                 for adam, rate in zip(run.adams.values(), rates, strict=True):
-                    adam.param_groups[0]["lr"] = _rate_at(rate, share)
+                    adam.param_groups[0]["lr"] = rate(share) if callable(rate) else rate
                 for turn in range(critic_steps if step >= begin else 1):
                     losses = train_critic(step, turn, sd)
                 if step >= begin:
@@ -226,7 +214,7 @@ class _Run:
         self.adams = {name: torch.optim.Adam(net.parameters(), betas=betas) for name, net in self.networks.items()}
         if averaged:
             self.networks["ema"] = copy.deepcopy(networks["generator"]).requires_grad_(False).eval()
-        self.out = None if out is None else Path(out)
+        self.out = None if out is None else as_path(out, "out")
         self.cut: Cut | None = None
         self.first = self.step = self.seen = 0
         self.facts: dict[str, Any] = {}
@@ -333,11 +321,12 @@ def _choose_losses(loss: Any) -> tuple[Any, Any]:
         points = "'exact' for points, after a plain GAN (GAN divergence left at K = 2: 0.32, by plain GANs 0.51)"
         images = "'paper_raw', the paper's, for images, where none was ahead by more than its error"
         raise InputError(f"name a loss=: {points}, {images}; there are: {', '.join(GENERATOR_LOSSES)}")
-    if isinstance(loss, tuple) and (len(loss) != 2 or not all(map(callable, loss))):
-        raise InputTypeError(f"a pair of losses is (critic_loss(...), generator_loss(...)), got {loss!r:.60}")
-    if not isinstance(loss, tuple):
+    if isinstance(loss, str):
         return critic_loss(loss if loss in CRITIC_LOSSES else "gan"), generator_loss(loss)
-    of_critic, of_generator = loss
+    pair: Any = loss if isinstance(loss, tuple | list) and len(loss) == 2 else (None, None)
+    of_critic, of_generator = pair
+    if not hasattr(of_critic, "of_ratio") or not hasattr(of_generator, "rejects"):
+        raise InputTypeError(f"loss must be a name or (critic_loss(...), generator_loss(...)), got {loss!r:.60}")
     if of_generator.rejects and not of_critic.of_ratio:
         raise InputError(f"{of_generator.name!r} needs a critic that returns a log-ratio, {of_critic.name!r} has none")
     return of_critic, of_generator
@@ -379,7 +368,3 @@ def _join_processes(batch_size: int, parts: int) -> tuple[Any, Callable[..., Ten
     if batch_size % (least := place.num_processes * parts):
         raise InputError(f"batch_size must be a multiple of processes times parts, {least}, got {batch_size}")
     return place, reduce
-
-
-def _rate_at(rate: Rate, share: float) -> float:
-    return rate(share) if callable(rate) else rate
