@@ -108,6 +108,7 @@ WRONG = {
     "seed of a calibration": lambda: fit_calibration(X[:, 0], X[:, 1], seed="s"),
     "penalty of a probe": lambda: probe_features(X, (X[:, 0] > 0).astype(int), lambda x: x, penalty=np.nan),
     "model": lambda: rivals.OBRS(2)(None, 5),
+    "model of latents": lambda: rivals.LatentRS()(None, 5),
     "functions of a model": lambda: rivals.Model(None, abs, 1),
     "a set of samples": lambda: obrs.report(X[:, 0], samples={*range(120)}, out="page.html"),
     "title": lambda: obrs.report(X[:, 0], title=3, out="page.html"),

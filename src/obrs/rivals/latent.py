@@ -292,14 +292,14 @@ class _Draw:
     """Draw latents and what the frozen generator makes of them; the seed decides all randomness of a training."""
 
     def __init__(self, model: Model, who: str, seed: int) -> None:
-        if model.labels is not None:
+        if check_model(model).labels is not None:
             raise InputError(f"{who} does not take a model with labels; use 'obrs', or a Model for each label")
         self.generate, self.like = model.generate, model.latent(np.arange(1), seed=seed)
         if not is_torch_array(self.like):
             raise InputTypeError(f"{who} needs a model of torch; give Model(..., like=torch.empty(0))")
         import torch
 
-        warn_of_train_mode(check_model(model).generate)
+        warn_of_train_mode(model.generate)
         self.torch, self.generator = torch, torch.Generator().manual_seed(int(seed))
 
     def __call__(self, n: int) -> tuple[Array, Any]:
