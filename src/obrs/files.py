@@ -11,7 +11,7 @@ import shutil
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from math import inf
@@ -420,25 +420,31 @@ def select(
     if is_file:
         write(sources[0], target)
         return Selected(target, manifest)
-    with _explain_stop(), hold(target) as work, bar("writing", len(sources), options.get("progress")) as tell:
-        for folder in filter(_has_files, (target, work)):
-            _check_same(folder, note, manifest)
-        if _has_files(target):
-            for name in [name for name in inputs if not (target / name).exists()]:
-                raise InputError(f"{target} had a file {name}, which is gone; {_CHOOSE}")
-            return Selected(target, manifest, new=False)
-        with replacing(note) as file:
-            file.write((json.dumps(manifest, indent=2) + "\n").encode())
-        try:
-            for number, source in enumerate(sources):
-                if not (work / source.name).exists():
-                    write(source, work / source.name)
-                tell(number + 1)
-        finally:
-            if not any(map(Path.is_file, work.rglob("*"))):
-                shutil.rmtree(work)
-                note.unlink()
-        os.replace(work, target)  # which is not there, or empty
+    goes_on = "the same command goes on with the files that are not done"
+    try:
+        with hold(target) as work, bar("writing", len(sources), options.get("progress")) as tell:
+            for folder in filter(_has_files, (target, work)):
+                _check_same(folder, note, manifest)
+            if _has_files(target):
+                for name in [name for name in inputs if not (target / name).exists()]:
+                    raise InputError(f"{target} had a file {name}, which is gone; {_CHOOSE}")
+                return Selected(target, manifest, new=False)
+            with replacing(note) as file:
+                file.write((json.dumps(manifest, indent=2) + "\n").encode())
+            try:
+                for number, source in enumerate(sources):
+                    if not (work / source.name).exists():
+                        write(source, work / source.name)
+                    tell(number + 1)
+            finally:
+                if not any(map(Path.is_file, work.rglob("*"))):
+                    shutil.rmtree(work)
+                    note.unlink()
+            os.replace(work, target)  # which is not there, or empty
+    except KeyboardInterrupt as error:
+        raise KeyboardInterrupt(f"stopped; {goes_on}") from error
+    except OSError as error:
+        raise OSError(error.errno, f"{error.strerror}; {goes_on}", error.filename) from error
     return Selected(target, manifest)
 
 
@@ -450,18 +456,6 @@ def _facts(source: Source) -> list[int]:
 
 def _has_files(folder: Path) -> bool:
     return folder.is_dir() and any(folder.iterdir())
-
-
-@contextmanager
-def _explain_stop() -> Iterator[None]:
-    """Say in an error that stops a run how it goes on."""
-    goes_on = "the same command goes on with the files that are not done"
-    try:
-        yield
-    except KeyboardInterrupt as error:
-        raise KeyboardInterrupt(f"stopped; {goes_on}") from error
-    except OSError as error:
-        raise OSError(error.errno, f"{error.strerror}; {goes_on}", error.filename) from error
 
 
 def read_manifest(where: str | os.PathLike[str]) -> dict[str, Any]:
