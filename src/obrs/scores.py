@@ -189,9 +189,8 @@ class Source:
         for name in [name for name in self.columns if self.columns.count(name) > 1]:
             raise InputError(f"{self.path} has two columns named {name!r}; rename one")
         for name in [name for name in names if name not in self.columns]:
-            raise InputError(
-                f"{self.path} has no column {name!r}; it has {' '.join(', '.join(self.columns).split()):.200}"
-            )
+            known = " ".join(", ".join(self.columns).split())
+            raise InputError(f"{self.path} has no column {name!r}; it has {known:.200}")
 
     def batches(self, names: Sequence[str], *, rows: bool = False) -> Iterator[Batch]:
         """Read these columns batch by batch; with `rows`, what is written as well."""

@@ -22,8 +22,7 @@ from ..language import tilted_log_ratio
 from ..scores import Batch, Source, find_sources, read_columns
 from .app import complain, parse_pairs
 
-__all__ = ["Rows", "Scores", "check_results", "group_labels", "open_scores", "read_shares", "report_bad"]
-__all__ += ["save_figure"]
+__all__ = ["Rows", "Scores", "check_results", "group_labels", "open_scores", "read_shares", "report_bad", "save_figure"]
 
 Numbers = np.ndarray[Any, Any]
 
