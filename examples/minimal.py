@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 import obrs
-from obrs.looks import LOOKS, figure, styled
+from obrs.looks import LOOKS, figure, restyle
 
 TARGET = [(0.55, -1.4, 0.40), (0.45, 1.3, 0.50)]  # weight, mean, standard deviation
 MODEL = [(0.40, -0.9, 1.00), (0.60, 1.6, 1.10)]
@@ -145,7 +145,7 @@ def main():
     out.mkdir(parents=True, exist_ok=True)
     record = {"experiment": "minimal", "target": TARGET, "model": MODEL, "rows": rows, "obrs": obrs.__version__}
     (out / "minimal.json").write_text(json.dumps(record, indent=2) + "\n")
-    with styled():
+    with restyle():
         draw(out / "minimal.png")
     print(f"\nWrote {out / 'minimal.json'} and {out / 'minimal.png'} (densities, acceptance, precision and recall).")
     print("With your own model: rule = obrs.Budgeted.fit(log_ratio_of_some_proposals, budget=4), then")

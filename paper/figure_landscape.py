@@ -31,7 +31,7 @@ from torch.func import functional_call
 from obrs import Budgeted, Profile, accept, normals
 from obrs._text import text_table
 from obrs.divergences import divergence
-from obrs.fitting.seeds import keyed
+from obrs.fitting.seeds import new_rng
 from obrs.models.mlp import mlp_critic
 from obrs.ratios.refit import FineTune, Network, refit
 
@@ -83,7 +83,7 @@ def direction(weights: Mapping[str, Tensor], seed: int, *key: str | int) -> dict
 
     The filters of a linear layer are the rows of its matrix. Biases stay where they are, as in the reference.
     """
-    noise, found = keyed(seed, *key), {}
+    noise, found = new_rng(seed, *key), {}
     for name, weight in weights.items():
         random = torch.randn(weight.shape, generator=noise, dtype=weight.dtype)
         norm = weight.detach().norm(dim=-1, keepdim=True) / random.norm(dim=-1, keepdim=True)

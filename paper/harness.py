@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 from obrs import __version__
-from obrs._files import hold, replacing
+from obrs._files import hold, rewrite
 from obrs._progress import rank
 from obrs._text import exit_code, lookup, one_line
 from obrs.errors import InputError, Interrupted, MissingLibraryError, ObrsError
@@ -164,17 +164,17 @@ def _take_up(new: Record, folder: Path) -> tuple[Record, Path]:
 def write_pages(record: Record, home: Path) -> None:
     """Write what is drawn and printed of a record, NAME.png and NAME.md."""
     for suffix, content in ((".png", draw(record)), (".md", markdown(record).encode())):
-        with replacing(home.with_suffix(suffix)) as file:
+        with rewrite(home.with_suffix(suffix)) as file:
             file.write(content)
 
 
 def draw(record: Record) -> bytes:
     """Draw a record, and nothing but the record, as a PNG: the same record gives the same pixels."""
-    from .style import styled
+    from .style import restyle
 
     module, picture = experiment(record.experiment), io.BytesIO()
     try:
-        with styled():
+        with restyle():
             drawn = module.figure(record)
             if record.preset == "smoke":
                 words = f"A smoke run, too small to say anything.\n{drawn.get_supxlabel()}"

@@ -27,7 +27,7 @@ from obrs._progress import bar
 from obrs.draws import normals, uniforms
 from obrs.errors import InputError
 from obrs.fitting.loop import fit
-from obrs.fitting.seeds import derived, keyed, own_noise
+from obrs.fitting.seeds import derive, new_rng, own_noise
 from obrs.models.conv import ConvCritic
 
 from .image_gans import SEED, Labelled, load_part
@@ -170,12 +170,12 @@ def fit_guide(model: Diffusion, real: Labelled, fake: Labelled, *, steps: int, s
     """Return the model guided by a discriminator of noisy real and noisy proposed images, which is fitted here."""
     channels, size, _ = model.shape
     with own_noise() as reseed:
-        reseed(derived(seed, "guide"))
+        reseed(derive(seed, "guide"))
         critic = ConvCritic(size=size, channels=channels + 1, width=32, classes=model.classes, spectral_norm=True)
     sets = [(torch.as_tensor(x), torch.as_tensor(label)) for x, label in (real, fake)]
 
     def loss(step: int) -> Tensor:
-        noise, (mean, deviation) = keyed(seed, "guide", step), _LOG_SIGMA
+        noise, (mean, deviation) = new_rng(seed, "guide", step), _LOG_SIGMA
         total = torch.zeros(())
         for sign, (x, label) in zip((-1.0, 1.0), sets, strict=True):
             which = torch.randint(len(x), (_BATCH,), generator=noise)
@@ -238,7 +238,7 @@ def make_pool(
 @torch.no_grad()  # type: ignore[untyped-decorator]
 def noisy_previews(model: Diffusion, real: Labelled, step: int) -> Numbers:
     """Return the previews of real images at a step: noise is added, and the denoiser takes it away."""
-    sigma, normal = model.levels[step].float(), keyed(SEED, "noisy", step)
+    sigma, normal = model.levels[step].float(), new_rng(SEED, "noisy", step)
     made = []
     for start in range(0, len(real.x), _BLOCK):
         x = torch.as_tensor(real.x[start : start + _BLOCK])

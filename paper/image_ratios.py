@@ -21,7 +21,7 @@ from torch import nn
 from obrs._text import lookup
 from obrs.draws import accept
 from obrs.errors import InputError
-from obrs.fitting.seeds import derived, own_noise
+from obrs.fitting.seeds import derive, own_noise
 from obrs.metrics.features import extract, inception_v3
 from obrs.metrics.frechet import frechet_curve
 from obrs.metrics.neighbours import neighbour_curves
@@ -123,7 +123,7 @@ def subject_of(
     """
 
     def classifier(part: str, width: int, features: int) -> Any:
-        (x, labels), own = split[part], derived(seed, part)
+        (x, labels), own = split[part], derive(seed, part)
         with own_noise() as reseed:
             reseed(own)
             net = Classifier(x.shape[2], x.shape[1], int(labels.max()) + 1, width=width, features=features)

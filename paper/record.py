@@ -15,7 +15,7 @@ import numpy as np
 
 from obrs import __version__
 from obrs._checks import check_budget, check_count
-from obrs._files import replacing
+from obrs._files import rewrite
 from obrs._progress import bar, rank
 from obrs.errors import InputError
 
@@ -108,7 +108,7 @@ class Record:
         head = json.dumps(facts, indent=2, allow_nan=False, ensure_ascii=False)
         text = head.replace('"rows": null', f'"rows": [\n{rows}\n  ]' if rows else '"rows": []', 1) + "\n"
         if rank() == 0:
-            with replacing(path) as file:
+            with rewrite(path) as file:
                 file.write(text.encode())
 
 

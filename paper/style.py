@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from obrs import looks
-from obrs.looks import Look, budget_colours, styled
+from obrs.looks import Look, budget_colours, restyle
 from obrs.looks import figure as canvas
 
 from .harness import EXPERIMENTS
 
 __all__ = ["KEPT", "LOOKS", "PALETTE", "REJECTED", "TARGETS", "Look"]
-__all__ += ["budget_colours", "canvas", "caption", "draw_densities", "page_table", "section", "styled", "tidy"]
+__all__ += ["budget_colours", "canvas", "caption", "draw_densities", "page_table", "restyle", "section", "tidy"]
 
 PALETTE = looks.PALETTE | {
     "orange": "#E69F00",

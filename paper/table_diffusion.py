@@ -25,7 +25,7 @@ import numpy as np
 
 from obrs._text import text_table
 from obrs.errors import InputError
-from obrs.fitting.seeds import derived
+from obrs.fitting.seeds import derive
 from obrs.metrics.curve import GROUPS, Curve, group_labels
 from obrs.metrics.frechet import frechet, frechet_curve
 from obrs.ratios.refit import Network, refit
@@ -157,7 +157,7 @@ def _cross_fitted(real: Any, fake: Any, *, steps: int, seed: int, progress: bool
     for mine in (0, 1):
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "held-out log-loss .* is worse than chance")  # early previews are alike
-            own = derived(seed, "half", mine) % 2**32
+            own = derive(seed, "half", mine) % 2**32
             ratio = refit(real, fake[half != mine], Network(width=96, waves=0), seed=own, **options)
         top = np.quantile(np.asarray(ratio(real), dtype=np.float64), 0.999)
         losses.append(float(ratio.report.log_loss))

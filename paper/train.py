@@ -20,12 +20,12 @@ import torch
 from torch import Tensor, nn
 
 import obrs
-from obrs._files import replacing
+from obrs._files import rewrite
 from obrs._progress import rank, world_size
 from obrs._text import lookup
 from obrs.budget import Cut, solve_cut
 from obrs.errors import InputError
-from obrs.fitting.seeds import derived, own_noise
+from obrs.fitting.seeds import derive, own_noise
 from obrs.models.registry import NETWORKS, build
 from obrs.training.data import as_data
 from obrs.training.losses import GeneratorLoss, critic_loss, generator_loss
@@ -130,10 +130,10 @@ def build_networks(settings: Settings, shape: Sequence[int], classes: int) -> tu
     """
     first, *others = stages(settings)
     with own_noise() as reseed:
-        reseed(derived(first["seed"], "weights"))
+        reseed(derive(first["seed"], "weights"))
         generator, *critics = (_network(first[part], shape, classes) for part in ("generator", "critic"))
         for number, stage in enumerate(others, 2):
-            reseed(derived(first["seed"], "weights", number))
+            reseed(derive(first["seed"], "weights", number))
             critics.append(_network(stage["critic"], shape, classes) if stage.get("new_critic") else critics[-1])
     return generator, critics
 
@@ -239,7 +239,7 @@ def train(
         _check_same(folder, settings)
         if rank() == 0:
             folder.mkdir(parents=True, exist_ok=True)
-            with replacing(folder / "settings.json") as file:
+            with rewrite(folder / "settings.json") as file:
                 file.write((json.dumps(dict(settings), indent=2) + "\n").encode())
     done: Any = _last_stage(first["start_from"]) if first["start_from"] else None
     rows: list[dict[str, Any]] = []

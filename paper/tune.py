@@ -29,7 +29,7 @@ import torch
 from obrs._text import text_table
 from obrs.draws import normals
 from obrs.errors import InputError
-from obrs.fitting.seeds import derived, own_noise
+from obrs.fitting.seeds import derive, own_noise
 from obrs.metrics.cells import Cells, principal_distance
 from obrs.metrics.features import extract
 from obrs.metrics.weightings import weightings
@@ -203,7 +203,7 @@ class Vae:
     def __init__(self, shown: Labelled, seed: int) -> None:
         self.decoder = load_part("fashion_vae", seed)
         with own_noise() as reseed:
-            reseed(derived(seed, "labels"))
+            reseed(derive(seed, "labels"))
             network = Classifier(28, 1, 10, width=16, features=64)
         few = shown.x[:8000], shown.label[:8000]
         self.labeller = fit_classifier(*few, network=network, epochs=8, seed=seed, progress=False)

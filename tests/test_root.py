@@ -25,7 +25,7 @@ def routes(x, w, share):
     rows = root.solve_rows(x[None], None if w is None else w[None], share * mass)
     twice = np.tile(x, 2) - np.repeat([0.0, 30.0], len(x)), None if w is None else np.tile(w, 2)
     groups = root.solve_groups(*twice, np.repeat([0, 1], len(x)), np.full(2, share * mass))
-    interval = root.condensed(*root._parted(x, w, -5.0, 5.0), -5.0, 5.0)
+    interval = root.condense(*root._partition(x, w, -5.0, 5.0), -5.0, 5.0)
     yield rows[0]
     yield groups[0]
     yield groups[1] - 30.0

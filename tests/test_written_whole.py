@@ -6,14 +6,14 @@ import sys
 
 import pytest
 
-from obrs._files import _lock, hold, replacing
+from obrs._files import _lock, hold, rewrite
 from obrs.errors import InputError
 
 
 def test_what_goes_wrong_leaves_the_old_file_and_nothing_beside_it(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("old")
-    with pytest.raises(ZeroDivisionError), replacing(path) as file:
+    with pytest.raises(ZeroDivisionError), rewrite(path) as file:
         file.write(b"new" + bytes(1 // 0))
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["a.txt"]
@@ -24,20 +24,20 @@ def test_links_and_permissions_stay(tmp_path):
     real.write_text("old")
     real.chmod(0o640)
     link.symlink_to(real)
-    with replacing(link) as file:
+    with rewrite(link) as file:
         file.write(b"new")
     assert link.is_symlink()
     assert (real.read_text(), real.stat().st_mode & 0o777) == ("new", 0o640)
 
 
 def test_what_a_run_was_writing_when_it_was_killed_is_deleted_by_the_next_one(tmp_path):
-    code = "import os, sys; from obrs._files import replacing\nwith replacing(sys.argv[1]): os.kill(os.getpid(), 9)"
+    code = "import os, sys; from obrs._files import rewrite\nwith rewrite(sys.argv[1]): os.kill(os.getpid(), 9)"
     assert subprocess.run([sys.executable, "-c", code, str(tmp_path / "a.txt")], check=False).returncode == -9
-    with replacing(tmp_path / "b.txt") as file:
+    with rewrite(tmp_path / "b.txt") as file:
         assert len(os.listdir(tmp_path)) == 2, "it may be another run's"
         for half in tmp_path.iterdir():
             os.utime(half, (0, 0))
-        with replacing(tmp_path / "c.txt"):
+        with rewrite(tmp_path / "c.txt"):
             assert len(os.listdir(tmp_path)) == 2
         file.write(b"not deleted: it is locked")
     assert sorted(os.listdir(tmp_path)) == ["b.txt", "c.txt"]

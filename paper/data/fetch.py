@@ -13,7 +13,7 @@ from http.client import HTTPException
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from obrs._files import cache_folder, replacing
+from obrs._files import cache_folder, rewrite
 from obrs._text import lookup, one_line
 from obrs.errors import InputError, ObrsError
 
@@ -166,5 +166,5 @@ def _keep(name: str, sha256: str, found: Path, home: Path) -> None:
     content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     if (digest := hashlib.sha256(content).hexdigest()) != sha256:
         raise OSError(f"{path.name} has sha256 {digest[:12]}..., expected {sha256[:12]}...")
-    with replacing(home / name) as file:
+    with rewrite(home / name) as file:
         file.write(content)

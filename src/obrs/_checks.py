@@ -36,7 +36,7 @@ __all__ = [
     "is_number",
     "out_of_reach",
     "remaining_shape",
-    "rounded_up",
+    "round_up",
     "row_view",
 ]
 
@@ -159,7 +159,7 @@ def as_weights(weights: Any, x: Array, *, relative: bool = False) -> Array | Non
     """Return the weights where `x` lives, broadcast to its shape; relative ones are over the largest of them."""
     if weights is None:
         return None
-    w = _beside(as_floats(weights, "weights"), x, "weights")
+    w = _match_array(as_floats(weights, "weights"), x, "weights")
     values = None if is_accelerated(w) else host_view(w)
     if values is not None and values.size and not (values.min() >= 0 and values.max() < np.inf):
         raise bad_weights(int(np.count_nonzero(~(values >= 0) | np.isinf(values))), values.size)
@@ -170,7 +170,7 @@ def as_weights(weights: Any, x: Array, *, relative: bool = False) -> Array | Non
     return broadcast(w, x, "weights")
 
 
-def _beside(a: Array, x: Array, name: str, dtype: Any = None) -> Array:
+def _match_array(a: Array, x: Array, name: str, dtype: Any = None) -> Array:
     """Move NumPy numbers to the library of `x`; refuse to mix two libraries or two devices."""
     if namespace(a) is not namespace(x) and isinstance(a, np.ndarray):
         return like(a, x, dtype=dtype)
@@ -291,15 +291,15 @@ def out_of_reach(share: float, reached: float, where: str = "") -> BudgetError:
         return BudgetError(f"no proposal has r > 0{where}: nothing can be accepted; check the critic")
     return BudgetError(
         f"budget {1 / share:g} cannot be met{where}: only {100 * reached:.3g} % of the proposals have r > 0; "
-        f"the smallest feasible budget is {rounded_up(1 / reached):g}"
+        f"the smallest feasible budget is {round_up(1 / reached):g}"
     )
 
 
-def rounded_up(least: float) -> float:
+def round_up(least: float) -> float:
     """Return a budget in four digits, rounded up, so that it can be used as it is shown.
 
     Example:
-        >>> rounded_up(10 / 3)
+        >>> round_up(10 / 3)
         3.334
     """
     unit = 10.0 ** (np.floor(np.log10(least)) - 3)

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 from .errors import InputError, InputTypeError
 
-__all__ = ["as_path", "cache_folder", "check_folder", "check_not_input", "check_out", "hold", "replacing"]
+__all__ = ["as_path", "cache_folder", "check_folder", "check_not_input", "check_out", "hold", "rewrite"]
 
 _POSIX = os.name == "posix"  # elsewhere folders cannot be opened, and files are not locked
 
@@ -85,7 +85,7 @@ def _os_error(number: int, path: str | os.PathLike[str]) -> OSError:
 
 
 @contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def rewrite(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Open a file beside `path` that takes its place once it is whole and on the disk.
 
     After an error the old file is still there, and an `OSError` names the path. A link stays a link, permissions stay,
@@ -95,18 +95,18 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     Example:
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp(), "a.txt")
-        >>> with replacing(path) as file:
+        >>> with rewrite(path) as file:
         ...     _ = file.write(b"whole")
         >>> path.read_bytes()
         b'whole'
     """
     try:
-        yield from _replacing(Path(os.path.realpath(path)))
+        yield from _rewrite(Path(os.path.realpath(path)))
     except OSError as error:  # the error of a full disk comes from a write, without a name
         raise OSError(error.errno, error.strerror or str(error), os.fspath(path)) from error
 
 
-def _replacing(target: Path) -> Iterator[BinaryIO]:
+def _rewrite(target: Path) -> Iterator[BinaryIO]:
     exists = target.exists()
     if exists and (not target.is_file() or not os.access(target, os.W_OK)):
         with open(target, "wb") as file:  # a device or a pipe; a folder or what may not be written raises

@@ -40,7 +40,7 @@ from ._checks import (
     row_view,
 )
 from .errors import InputError, InputTypeError
-from .root import ascending, reduced, slack_of, solve_groups, solve_pool, solve_rows, solve_sorted
+from .root import all_sums, slack_of, solve_groups, solve_pool, solve_rows, solve_sorted, sort_values
 from .types import Array
 
 __all__ = ["Cut", "solve_cut", "solve_log_c"]
@@ -152,7 +152,7 @@ def solve_log_c(
             raise InputError("process_group solves one problem over all shards; leave out axis and groups")
         return _over_shards(log_ratio, check_budget(budget), weights, check, process_group)[0]
     x = as_log_ratio(log_ratio)
-    problems = _Problems.of(x, as_weights(weights, x, relative=True), axis, groups)
+    problems = _Problems.arrange(x, as_weights(weights, x, relative=True), axis, groups)
     share = 1 / check_budgets(budget, problems.shape)
     log_c, top = problems.solve(share, check)
     if wants_gradient(x):
@@ -182,7 +182,7 @@ def solve_cut(
         log_c, log_rate = _over_shards(log_ratio, check_budget(budget), weights, check, process_group)
         return Cut(detached(log_c), log_rate)
     x = detached(as_log_ratio(log_ratio))
-    problems, share = _Problems.of(x, as_weights(weights, x, relative=True), None, None), 1 / check_budget(budget)
+    problems, share = _Problems.arrange(x, as_weights(weights, x, relative=True), None, None), 1 / check_budget(budget)
     log_c, top = problems.solve(share, check)
     if isinstance(log_c, np.ndarray):
         c = log_c.item(0)
@@ -209,7 +209,7 @@ class _Problems:
     shape: tuple[int, ...]
 
     @classmethod
-    def of(cls, x: Array, w: Array | None, axis: int | None, groups: Array | None) -> "_Problems":
+    def arrange(cls, x: Array, w: Array | None, axis: int | None, groups: Array | None) -> "_Problems":
         """Arrange log-ratios as problems: along an axis, by group, or all as one."""
         if groups is None:
             return cls(row_view(x, axis), None if w is None else row_view(w, axis), None, remaining_shape(x, axis))
@@ -292,7 +292,7 @@ class _Problems:
         top = xp.max(values, axis=1)
         target = share * mass
         with np.errstate(all="ignore"):
-            log_c = solve_sorted(*ascending(values, masses), target[:, None] if hasattr(target, "shape") else target)
+            log_c = solve_sorted(*sort_values(values, masses), target[:, None] if hasattr(target, "shape") else target)
         return _limit_constant(log_c, top, share), top
 
     def _raise_what_is_wrong(self, facts: Floats, share: Any) -> None:
@@ -386,13 +386,13 @@ def _over_shards(log_ratio: Any, budget: float, weights: Any, check: bool, group
     mass = None if masses is None else masses.reshape(-1).astype(np.float64)
     bad = count_bad(flat, mass)
     flat = _cleaned(flat)
-    top, most = reduced([flat.max(initial=-inf), 1.0 if mass is None else mass.max(initial=0.0)], group, largest=True)
+    top, most = all_sums([flat.max(initial=-inf), 1.0 if mass is None else mass.max(initial=0.0)], group, largest=True)
     mass = None if mass is None else mass / (most or 1.0)
     flat = flat if mass is None else np.where(mass > 0, flat, -inf)
     each = np.ones(len(flat)) if mass is None else mass
     relative = each @ np.exp(flat - (top if top > -inf else 0.0))
     facts = [len(flat), bad, each.sum(), each @ (flat > -inf), relative, mass is not None, 1]
-    size, bad, whole, possible, sum_relative, weighted, processes = reduced(facts, group)
+    size, bad, whole, possible, sum_relative, weighted, processes = all_sums(facts, group)
     if weighted not in (0, processes):
         raise InputTypeError(f"weights must be given in all processes or in none, got them in {int(weighted)}")
     if not whole:
@@ -419,4 +419,4 @@ class _Shards(_Problems):
 
     def sum(self, terms: Array) -> Array:
         mine = super().sum(terms)
-        return mine + like(np.array(reduced(host_view(mine), self.process_group)), mine) - detached(mine)
+        return mine + like(np.array(all_sums(host_view(mine), self.process_group)), mine) - detached(mine)

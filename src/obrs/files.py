@@ -22,7 +22,7 @@ from zlib import crc32
 import numpy as np
 
 from ._checks import check_budget, check_count, check_ratios, check_seed
-from ._files import as_path, check_not_input, check_out, hold, replacing
+from ._files import as_path, check_not_input, check_out, hold, rewrite
 from ._keys import MOST_GROUPS, Cells, Rows, add_up, find_threshold, gather, smallest
 from ._progress import bar
 from ._text import name_in_errors
@@ -429,7 +429,7 @@ def select(
                 for name in [name for name in inputs if not (target / name).exists()]:
                     raise InputError(f"{target} had a file {name}, which is gone; {_CHOOSE}")
                 return Selected(target, manifest, new=False)
-            with replacing(note) as file:
+            with rewrite(note) as file:
                 file.write((json.dumps(manifest, indent=2) + "\n").encode())
             try:
                 for number, source in enumerate(sources):

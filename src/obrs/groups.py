@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ._arrays import as_floats, host_values, host_view
-from ._checks import check_budget, check_confidence, check_count, is_number, out_of_reach, rounded_up
+from ._checks import check_budget, check_confidence, check_count, is_number, out_of_reach, round_up
 from ._confidence import confident_budget
 from .budget import Cut, solve_log_c
 from .divergences import DIVERGENCES, divergence
@@ -230,7 +230,7 @@ class Reach(NamedTuple):
     max_budget: Any
 
     @classmethod
-    def of(cls, values: Any, groups: Groups) -> "Reach":
+    def measure(cls, values: Any, groups: Groups) -> "Reach":
         count = len(groups.size)
         top = np.full(count, -inf)
         np.maximum.at(top, groups.code, values)
@@ -260,7 +260,7 @@ class Reach(NamedTuple):
             )
             raise BudgetError(
                 f"budget {budget:g} cannot be met with these shares ({reason}); "
-                f"the smallest feasible budget is {rounded_up(float(needs.max())):g}"
+                f"the smallest feasible budget is {round_up(float(needs.max())):g}"
             )
         return min(budget, float(np.max(ratio * self.max_budget[wanted])))
 
@@ -417,7 +417,7 @@ class Grouped:
         values = known_ratios(log_ratio)
         found = groups_of(groups, values.shape)
         values = values.reshape(-1)
-        proposed, reach = found.size / len(values), Reach.of(values, found)
+        proposed, reach = found.size / len(values), Reach.measure(values, found)
         left = None
         if split is not None:
             if confidence is not None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from .errors import MissingLibraryError
 
-__all__ = ["LOOKS", "PALETTE", "Look", "budget_colours", "figure", "styled"]
+__all__ = ["LOOKS", "PALETTE", "Look", "budget_colours", "figure", "restyle"]
 
 PALETTE = {
     "blue": "#0072B2",
@@ -119,11 +119,11 @@ def _png(figure: Any) -> bytes:
 
 
 @contextmanager
-def styled() -> Iterator[None]:
+def restyle() -> Iterator[None]:
     """Draw in our style, whatever the reader's own settings are.
 
     Example:
-        >>> with styled():
+        >>> with restyle():
         ...     import matplotlib
         ...     print(matplotlib.rcParams["savefig.dpi"])
         150.0

@@ -433,7 +433,7 @@ class Profile:
         if len(shown) > 6:
             raise InputError(f"at most six budgets can be told apart in one picture, got {len(shown)}")
         drawn = looks.figure(10, 7, who="Profile.plot") if figure is None else figure
-        with looks.styled() if figure is None else nullcontext():
+        with looks.restyle() if figure is None else nullcontext():
             self._draw(drawn.subplots(2, 2).flatten(), shown)
         return drawn
 

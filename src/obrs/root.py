@@ -105,10 +105,10 @@ def solve_rows(values: Array, masses: Array | None, target: Any) -> Array:
         parts = zip(at, goals, strict=True)
         return np.concatenate([solve_rows(values[i], None if masses is None else masses[i], g) for i, g in parts])
     with np.errstate(all="ignore"):  # what overflows has quotient 0
-        return solve_sorted(*ascending(detached(values), None if masses is None else detached(masses)), target)
+        return solve_sorted(*sort_values(detached(values), None if masses is None else detached(masses)), target)
 
 
-def ascending(values: Array, masses: Array | None) -> tuple[Array, Array | None]:
+def sort_values(values: Array, masses: Array | None) -> tuple[Array, Array | None]:
     """Sort rows in ascending order, in float64 where it exists; r = 0 and mass 0 become a number far below."""
     xp = namespace(values)
     if masses is None:
@@ -155,7 +155,7 @@ def solve_groups(values: Floats, masses: Floats | None, group: Floats, target: F
         x = np.where(filled, values[index], -inf)
         m = None if masses is None else np.where(filled, masses[index], 0.0)
         with np.errstate(all="ignore"):
-            log_c[rows] = solve_sorted(*ascending(x, m), target[rows, None])
+            log_c[rows] = solve_sorted(*sort_values(x, m), target[rows, None])
     return log_c
 
 
@@ -178,26 +178,26 @@ def solve_pool(values: Floats, masses: Floats | None, target: float, group: Any 
         -0.693147
     """
     size, mass = len(values), len(values) if masses is None else float(masses.sum(dtype=np.float64))
-    n, mass = (size, mass) if group is None else reduced([size, mass], group)
+    n, mass = (size, mass) if group is None else all_sums([size, mass], group)
     sample, weight = values, masses
     if n > _FEW:
         at = _places(size, ceil(2 * n ** (2 / 3) * size / n))
         sample, weight = values[at], None if masses is None else masses[at]
     if group is not None:
-        sample, weight = _gathered(sample, weight, group)
+        sample, weight = _gather_values(sample, weight, group)
     with np.errstate(all="ignore"):
-        rows = ascending(sample[None], None if weight is None else weight[None])
+        rows = sort_values(sample[None], None if weight is None else weight[None])
         if n <= _FEW:
             return float(solve_sorted(*rows, target)[0])
         low, high = _bracket(*rows, target / mass)
-        log_c = float(solve_sorted(*condensed(*_parted(values, masses, low, high, group), low, high), target)[0])
+        log_c = float(solve_sorted(*condense(*_partition(values, masses, low, high, group), low, high), target)[0])
         if not low <= -log_c < high:
             low, high = (-inf, low) if -log_c < low else (high, inf)
-            log_c = float(solve_sorted(*condensed(*_parted(values, masses, low, high, group), low, high), target)[0])
+            log_c = float(solve_sorted(*condense(*_partition(values, masses, low, high, group), low, high), target)[0])
     return log_c
 
 
-def condensed(
+def condense(
     below: float, above: float, value: Floats, mass: Floats | None, low: float, high: float
 ) -> tuple[Floats, Floats]:
     """Return values and masses, ascending, that have the root of a pool if -log c lies in `[low, high)`.
@@ -235,7 +235,7 @@ def _places(n: int, size: int) -> Floats:
     return np.minimum(places.astype(np.intp), n - 1)
 
 
-def _parted(
+def _partition(
     values: Floats, masses: Floats | None, low: float, high: float, group: Any = None
 ) -> tuple[float, float, Floats, Floats | None]:
     """Pass once over the values: the sum of m r / e^low below `low`, the mass from `high` on, and what lies between."""
@@ -264,11 +264,11 @@ def _parted(
     if group is None:
         return max(below, 0.0), above, value, weight
     tied, at = np.unique(value, return_inverse=True)  # scores of few values: each once, with its mass
-    below, above = reduced([max(below, 0.0), above], group)
-    return below, above, *_gathered(tied, np.bincount(at, weight, len(tied)), group)
+    below, above = all_sums([max(below, 0.0), above], group)
+    return below, above, *_gather_values(tied, np.bincount(at, weight, len(tied)), group)
 
 
-def reduced(x: Any, group: Any, *, largest: bool = False) -> list[float]:
+def all_sums(x: Any, group: Any, *, largest: bool = False) -> list[float]:
     """Return the sums of a few numbers over all processes, or the largest of each."""
     torch = _torch()
     device = "cuda" if str(torch.distributed.get_backend(group)) == "nccl" else "cpu"
@@ -278,7 +278,7 @@ def reduced(x: Any, group: Any, *, largest: bool = False) -> list[float]:
     return [float(value) for value in tensor.tolist()]
 
 
-def _gathered(values: Floats, masses: Floats | None, group: Any) -> tuple[Floats, Floats]:
+def _gather_values(values: Floats, masses: Floats | None, group: Any) -> tuple[Floats, Floats]:
     """Return the values and masses of all processes, ascending by value."""
     mine = np.stack([values, np.ones(len(values)) if masses is None else masses]).astype(np.float64)
     torch = _torch()

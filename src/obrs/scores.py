@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ._files import replacing
+from ._files import rewrite
 from .draws import scramble
 from .errors import InputError, InputTypeError, MissingLibraryError
 
@@ -257,7 +257,7 @@ class ParquetSource(Source):
         # A dictionary of numbers that hardly repeat would take most of the time.
         few = [chunk.path_in_schema for chunk in chunks if chunk.total_uncompressed_size < 4 * chunk.num_values]
         options = {"compression": packing, "use_dictionary": few, "write_page_checksum": True}
-        with replacing(path) as file, parquet.ParquetWriter(file, schema, **options) as out:
+        with rewrite(path) as file, parquet.ParquetWriter(file, schema, **options) as out:
             for table in tables:
                 waiting.append(table)
                 if sum(map(len, waiting)) >= _GROUP or sum(part.nbytes for part in waiting) >= _GROUP_BYTES:
@@ -361,7 +361,7 @@ class TextSource(Source):
                 names = next(self._pieces(), [_scalar("")])[0].as_py()  # it may have been emptied since it was counted
             names = self.delimiter.join([names.rstrip("\r\n"), *added]) + "\n" if added else names
             texts = chain([names.encode()], texts)
-        with replacing(path) as file:
+        with rewrite(path) as file:
             file.writelines(map(pa.Codec(codec).compress, texts) if (codec := _codec(path)) else texts)
 
     def _lines(self, table: Any) -> Any:

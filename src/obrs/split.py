@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ._checks import rounded_up
+from ._checks import round_up
 from ._prefix import Prefix
 from .divergences import DIVERGENCES, FDivergence
 from .errors import BudgetError
@@ -45,7 +45,7 @@ def split_budget(parts: list[Floats], shares: Floats, budget: float, div: FDiver
     prefixes = [Prefix(part) for part in parts]
     least = np.array([x.least_budget for x in prefixes])
     if budget < shares @ least:
-        raise BudgetError(f"budget {budget:g} is below {rounded_up(float(shares @ least)):g}, which these groups need")
+        raise BudgetError(f"budget {budget:g} is below {round_up(float(shares @ least)):g}, which these groups need")
     most = np.maximum([x.max_budget for x in prefixes], least * (1 + 1e-9))
     grid = np.exp(np.linspace(np.log(least), np.log(most), _POINTS, axis=1))
     left = np.array([[x.divergence_left(div or DIVERGENCES["kl"], k) for k in row.tolist()]

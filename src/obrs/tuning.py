@@ -22,7 +22,7 @@ import numpy as np
 
 from ._arrays import host_view
 from ._checks import check_budget, check_count, check_seed
-from ._files import as_path, replacing
+from ._files import as_path, rewrite
 from ._progress import bar
 from ._text import html_table, lookup, text_table
 from .errors import BudgetError, InputError, InputTypeError, RatioError
@@ -248,7 +248,7 @@ class Tuned:
         facts = {key: value for key, value in vars(self).items() if key not in left_out} | {"rule": to_json(self.rule)}
         facts |= {key: list(map(float, facts[key])) for key in ("score", "kept") if facts[key] is not None}
         folder.mkdir(parents=True, exist_ok=True)
-        with replacing(folder / "tuned.json") as file:
+        with rewrite(folder / "tuned.json") as file:
             file.write((json.dumps(facts, indent=2, ensure_ascii=False, default=vars) + "\n").encode())
         for old in folder.glob("ratio-*.safetensors"):  # of another recipe
             old.unlink()

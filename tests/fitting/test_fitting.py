@@ -8,7 +8,7 @@ from torch import nn
 from obrs.errors import InputError
 from obrs.fitting.loop import descend, fit, fit_best
 from obrs.fitting.penalty import gradient_penalty
-from obrs.fitting.seeds import Shuffled, derived, keyed
+from obrs.fitting.seeds import Shuffled, derive, new_rng
 from obrs.fitting.tensors import read_tensors, write_tensors
 
 X = torch.linspace(-1.0, 1.0, 9)[:, None]
@@ -106,9 +106,9 @@ def test_all_rows_are_seen_before_any_is_seen_again(batch):
 
 def test_keys_that_differ_give_streams_that_differ():
     keys = [(0,), (1,), (0, "a"), (0, "b"), (0, "a", 1), (0, "a", 11), (0, "a", 1, 1), (0, 1)]
-    assert len({derived(*key) for key in keys}) == len(keys)
-    assert all(0 <= derived(*key) < 2**63 for key in keys)
-    x = torch.stack([torch.rand(4000, generator=keyed(*key)) for key in keys])
+    assert len({derive(*key) for key in keys}) == len(keys)
+    assert all(0 <= derive(*key) < 2**63 for key in keys)
+    x = torch.stack([torch.rand(4000, generator=new_rng(*key)) for key in keys])
     assert torch.corrcoef(x).fill_diagonal_(0.0).abs().max() < 5 / 4000**0.5
 
 

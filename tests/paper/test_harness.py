@@ -18,7 +18,7 @@ from paper import check, harness
 from paper.__main__ import main
 from paper.harness import EXPERIMENTS, experiment, first_line
 from paper.record import Record, load, numbers, plain
-from paper.style import LOOKS, canvas, caption, styled
+from paper.style import LOOKS, canvas, caption, restyle
 
 RESULTS = Path(harness.__file__).parent / "results"
 COMMAND = ["figure-pr", "--preset", "smoke", "--out"]
@@ -67,7 +67,7 @@ def test_what_is_committed_is_of_a_preset_and_is_drawn_again(name, committed):
     assert record.preset in ("default", "cifar")
     assert record.config == plain(asdict(module.PRESETS[record.preset]))
     assert max(map(len, module.table(record).splitlines())) <= 120
-    with styled():
+    with restyle():
         drawn = module.figure(record)
         drawn.draw_without_rendering()
     assert drawn.axes

@@ -35,7 +35,7 @@ def tune(
     from pyarrow import csv
 
     from .. import report, tune
-    from .._files import replacing
+    from .._files import rewrite
     from ..metrics.evaluate import check_not_one_file
     from .reading import check_results
 
@@ -48,7 +48,7 @@ def tune(
     position = np.arange(len(found.score))
     columns = {"id": position} if names is None else {"file": names}
     columns |= {"score": found.score, "kept": np.isin(position, found.kept).astype(np.int8)}
-    with replacing(out / "scores.csv") as file:
+    with rewrite(out / "scores.csv") as file:
         csv.write_csv(pa.table(columns), file)
     page = report(found, samples=pool, out=out / "tuned.html", title=f"{Path(fake).name}: 1 in {budget:g}")
     typer.echo(str(found))

@@ -7,26 +7,26 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Shuffled", "derived", "keyed", "own_noise"]
+__all__ = ["Shuffled", "derive", "new_rng", "own_noise"]
 
 Rows = np.ndarray[Any, Any]
 
 
-def derived(seed: int, *key: str | int) -> int:
+def derive(seed: int, *key: str | int) -> int:
     """Return a seed below 2**63 that is a function of a seed and a key.
 
     Example:
-        >>> derived(0, "mix", 5) == derived(0, "mix", 5), derived(0, "mix", 5) == derived(0, "mix", 6)
+        >>> derive(0, "mix", 5) == derive(0, "mix", 5), derive(0, "mix", 5) == derive(0, "mix", 6)
         (True, False)
     """
     return int.from_bytes(blake2b(repr((seed, *key)).encode(), digest_size=8).digest(), "little") >> 1
 
 
-def keyed(seed: int, *key: str | int) -> Any:
+def new_rng(seed: int, *key: str | int) -> Any:
     """Return a `torch.Generator` whose state is a function of a seed and a key."""
     import torch
 
-    return torch.Generator().manual_seed(derived(seed, *key))
+    return torch.Generator().manual_seed(derive(seed, *key))
 
 
 @contextmanager

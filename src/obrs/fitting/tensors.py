@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .._files import as_path, replacing
+from .._files import as_path, rewrite
 from ..errors import InputError, MissingLibraryError
 
-__all__ = ["Facts", "Tensors", "fill_module", "first_difference", "read_tensors", "under", "write_tensors"]
+__all__ = ["Facts", "Tensors", "fill_module", "first_difference", "read_tensors", "subset", "write_tensors"]
 
 _FACTS = "obrs"  # where the facts are in the metadata of the file
 
@@ -35,7 +35,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Any], facts: Mapping[str, An
         raise InputError(f"the folder {path.parent} does not exist; make it first")
     whole = {name: x.detach().cpu().contiguous().clone() for name, x in tensors.items()}
     content = save(whole, {_FACTS: json.dumps(dict(facts))})
-    with replacing(path) as file:
+    with rewrite(path) as file:
         file.write(content)
 
 
@@ -53,7 +53,7 @@ def read_tensors(path: str | os.PathLike[str], what: str) -> tuple[Tensors, Fact
         raise InputError(f"{path} is not {what}: {error}") from error
 
 
-def under(tensors: Mapping[str, Any], prefix: str) -> Tensors:
+def subset(tensors: Mapping[str, Any], prefix: str) -> Tensors:
     """Return what is stored as `prefix/name`, by name."""
     return {name[len(prefix) + 1 :]: x for name, x in tensors.items() if name.startswith(prefix + "/")}
 

@@ -21,7 +21,7 @@ from ..errors import InputError, InputTypeError
 from ..metrics.images import read_images
 from ..sampling.proposals import leaves
 
-__all__ = ["cut", "fill", "page_path", "rounded", "script_json", "show"]
+__all__ = ["cut", "fill", "page_path", "script_json", "shorten", "show"]
 
 _PLACE = re.compile(r"@\{([a-z_]+)\}")
 _INDENT = re.compile(r"^ +", re.MULTILINE)  # of a template, which nobody reads in a page
@@ -62,7 +62,7 @@ def script_json(content: Any) -> str:
     return text.translate(_RISKY).encode("utf-8", "replace").decode()  # a lone surrogate becomes a question mark
 
 
-def rounded(values: Any, digits: int = 6) -> list[float]:
+def shorten(values: Any, digits: int = 6) -> list[float]:
     """Return numbers with so many significant digits: short in a page, and exact enough to read."""
     return [float(f"{value:.{digits}g}") + 0.0 for value in np.asarray(values, dtype=np.float64).tolist()]
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from .._arrays import host_view
 from .._checks import check_budget, check_count, check_ratios
-from .._files import replacing
+from .._files import rewrite
 from .._text import html_table, paragraph
 from ..draws import accept, priority_key
 from ..errors import InputError, InputTypeError
@@ -26,7 +26,7 @@ from ..profile import Plan, Profile
 from ..ratios.doctor import diagnose
 from ..sampling.proposals import propose_batch, score_batch
 from .findings import NAMES, diagnosis_findings, profile_findings
-from .page import cut, fill, page_path, rounded, script_json, show
+from .page import cut, fill, page_path, script_json, shorten, show
 
 __all__ = ["ROUND", "Source", "report", "slider"]
 
@@ -154,7 +154,7 @@ def report(
                 raise InputError(f"compare must be one log-ratio for each of {size}, got {len(other.key)}")
             about = replace(about, other=("the other score", other))
         page = _ratio_page(about, groups, real, budget, n, title)
-    with replacing(target) as file:
+    with rewrite(target) as file:
         file.write(page.encode())
     return target
 
@@ -185,7 +185,7 @@ def _ratio_page(source: Source, groups: Any, real: Any, budget: Any, n: Any, tit
     findings += profile_findings(profile, plan[start], **known)
     log_c, last, other_last = [profile.log_c(k) for k in budgets], source.last_kept(budgets, apart), None
     content = {"budgets": budgets, "start": start, "planned": [budgets.index(k) for k in usual], "n": number}
-    content |= {"log_c": rounded(log_c), "recall": recall, **_columns(plan)}
+    content |= {"log_c": shorten(log_c), "recall": recall, **_columns(plan)}
     content |= {"reward": source.reward, "apart": apart is not None, "rows": _list_rows(source, last)}
     content["histogram"] = _histogram(profile, None if apart is None else last, len(budgets))
     content["findings"] = [(mark, cut(says, _SAYS), cut(todo, _SAYS)) for mark, says, todo in findings]
@@ -193,14 +193,14 @@ def _ratio_page(source: Source, groups: Any, real: Any, budget: Any, n: Any, tit
     if profile.calibrated and apart is None:
         low, high = -log(30 * budgets[-1]), log(100)  # ends of the log slopes
         alpha = profile.alpha(np.exp(np.linspace(low, high, _SLOPES)))
-        content |= {"max_budget": profile.max_budget, "curve": {"low": low, "high": high, "alpha": rounded(alpha, 5)}}
+        content |= {"max_budget": profile.max_budget, "curve": {"low": low, "high": high, "alpha": shorten(alpha, 5)}}
     if labels is not None and apart is None:
         content["groups"] = _group_shares(profile, labels, log_c)
     if source.other is not None:
         name, other = source.other
         other_last = other.last_kept(budgets, apart)
         both = [(other_last >= i)[last >= i] for i in range(len(budgets))]
-        content["compare"] = {"name": cut(name, _LABEL), "same": rounded([x.sum() / max(len(x), 1) for x in both], 3)}
+        content["compare"] = {"name": cut(name, _LABEL), "same": shorten([x.sum() / max(len(x), 1) for x in both], 3)}
     if source.samples is not None:
         content |= _show_samples(source, labels, last, other_last)
     scale = f"log-ratios · M = {profile.max_budget:.4g}" if profile.calibrated else "scores, not calibrated"
@@ -221,7 +221,7 @@ def slider(source: Source, groups: Groups | None = None, asked: float | None = N
     profile.rate(first)  # raises if it cannot be met
     least = 1 / profile.possible
     if groups is not None:
-        reach = Reach.of(profile.log_ratio, groups)
+        reach = Reach.measure(profile.log_ratio, groups)
         reach.check(np.full(len(groups.size), asked or 1e300), groups.labels)
         least, most = float(max(1 / reach.possible)), float(max(groups.size))
     elif source.ids is not None and source.cost is None:
@@ -229,9 +229,9 @@ def slider(source: Source, groups: Groups | None = None, asked: float | None = N
     if most < max(first, 2.0):
         raise InputError(f"nothing would be kept at budget {asked or 2:g}: it must be at most {most:g}")
     beyond = [k for k in ROUND if k > max(profile.max_budget, least) * (1 + 1e-9)]
-    top = min(max(float(beyond[0] if beyond else ROUND[-1]), *rounded([2 * least], 3), first), most)
+    top = min(max(float(beyond[0] if beyond else ROUND[-1]), *shorten([2 * least], 3), first), most)
     steps = max(min(_POINTS, round(log(top / least) / _STEP)), 1)
-    spaced = rounded(np.geomspace(least, top, steps + 1), 3) if groups is None else []
+    spaced = shorten(np.geomspace(least, top, steps + 1), 3) if groups is None else []
     return [k for k in sorted({1.0, top, first, *map(float, ROUND), *spaced}) if k == 1 or least <= k <= top]
 
 
@@ -250,9 +250,9 @@ def _columns(plan: Plan) -> dict[str, Any]:
     """Return each column of a plan with its interval, if it has one, and where it is unreliable."""
     found: dict[str, Any] = {}
     for key in [key for key in NAMES if key in plan[0]]:
-        found[key] = rounded([row[key] for row in plan])
+        found[key] = shorten([row[key] for row in plan])
         for end in (f"{key}_low", f"{key}_high"):
-            found[end] = rounded([row.get(end, row[key]) for row in plan], 5)
+            found[end] = shorten([row.get(end, row[key]) for row in plan], 5)
         found[f"{key}_marks"] = "".join("~" if key in row.get("unreliable", "").split() else "." for row in plan)
     return found
 
@@ -274,9 +274,9 @@ def _histogram(profile: Profile, last: Floats | None, count: int) -> dict[str, A
     share, sums = bins(value, mass), bins(value, mass * np.exp(value - high))
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = np.where(sums > 0, np.log(sums / share) + high, low)
-    found = {"low": low, "high": high, "share": rounded(share, 4), "mean": rounded(mean, 5)}
+    found = {"low": low, "high": high, "share": shorten(share, 4), "mean": shorten(mean, 5)}
     if last is not None:
-        found["kept"] = [rounded(bins(profile.log_ratio[last >= i]) / len(last), 3) for i in range(count)]
+        found["kept"] = [shorten(bins(profile.log_ratio[last >= i]) / len(last), 3) for i in range(count)]
     return found
 
 
@@ -288,8 +288,8 @@ def _group_shares(profile: Profile, groups: Groups, log_c: list[float]) -> dict[
     kept = np.array([np.bincount(groups.code, np.exp(each))[largest] for each in log_a])
     return {
         "labels": [cut(groups.labels[g], _LABEL) for g in largest],
-        "share": rounded(groups.size[largest] / len(x), 4),
-        "rates": [rounded(rates, 3) for rates in (kept / groups.size[largest]).T],
+        "share": shorten(groups.size[largest] / len(x), 4),
+        "rates": [shorten(rates, 3) for rates in (kept / groups.size[largest]).T],
         "more": count - len(largest),
     }
 
@@ -302,12 +302,12 @@ def _show_samples(source: Source, labels: Groups | None, last: Floats, other_las
     order = np.argsort(rows[: len(items)])
     rows = rows[order]
     ids = rows.tolist() if source.names is None else [cut(source.names[row], _LABEL) for row in rows]
-    found = {"id": ids, "x": rounded(source.profile.log_ratio[rows]), "item": [items[i] for i in order]}
+    found = {"id": ids, "x": shorten(source.profile.log_ratio[rows]), "item": [items[i] for i in order]}
     found["last"] = last[rows].tolist()
     if labels is not None:
         found["group"] = [cut(labels.labels[labels.code[row]], _LABEL) for row in rows]
     if source.other is not None and other_last is not None:
-        found |= {"other_x": rounded(source.other[1].profile.log_ratio[rows]), "other_last": other_last[rows].tolist()}
+        found |= {"other_x": shorten(source.other[1].profile.log_ratio[rows]), "other_last": other_last[rows].tolist()}
     some = f"{len(items)} of {size:,}, at random" if len(items) < size else ""
     return {"samples": found, "kind": kind, "note": "; ".join(filter(None, (some, limit)))}
 

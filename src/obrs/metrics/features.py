@@ -16,7 +16,7 @@ import numpy as np
 from array_api_compat import is_array_api_obj, is_torch_array
 
 from .._arrays import host_view, like, namespace
-from .._files import cache_folder, replacing
+from .._files import cache_folder, rewrite
 from .._pictures import to_floats
 from .._progress import bar
 from .._text import lookup
@@ -239,7 +239,7 @@ def _read(path: Path, n: int) -> Floats | None:
 def _write(path: Path, features: Floats) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as file:
+        with rewrite(path) as file:
             np.save(file, features)
     except OSError:  # a full or read-only disk: they are computed again next time
         return

@@ -8,10 +8,10 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from .._files import as_path, replacing
+from .._files import as_path, rewrite
 from .._text import finite, html_table, lookup, text_table
 from ..estimate import Estimate
-from ..looks import LOOKS, figure, styled
+from ..looks import LOOKS, figure, restyle
 
 __all__ = ["METRICS", "Metric", "Row", "Table"]
 
@@ -147,10 +147,10 @@ class Table:
         """Write a JSON and a PNG of this name into a folder, which is made if need be; return the folder."""
         home = as_path(folder, "folder")
         home.mkdir(parents=True, exist_ok=True)
-        with replacing(home / f"{name}.json") as file:
+        with rewrite(home / f"{name}.json") as file:
             file.write((json.dumps(finite(asdict(self)), indent=1) + "\n").encode())
         drawn = self.plot()
-        with replacing(home / f"{name}.png") as file:
+        with rewrite(home / f"{name}.png") as file:
             drawn.savefig(file, format="png", dpi=130)
         return home
 
@@ -167,7 +167,7 @@ class Table:
         columns = min(3, len(names))
         lines = -(-len(names) // columns)
         drawn = figure(3.9 * columns, 3.2 * lines + 0.5)
-        with styled():
+        with restyle():
             grid = drawn.subplots(lines, columns, squeeze=False)
             for axes, name in zip(grid.flat, names, strict=False):
                 self._draw(axes, name)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputTypeError
-from ..looks import LOOKS, PALETTE, styled
+from ..looks import LOOKS, PALETTE, restyle
 from ..looks import figure as new_figure
 from ..profile import Profile
 from .doctor import Diagnosis
@@ -27,7 +27,7 @@ def plot_diagnosis(diagnosis: Diagnosis) -> Any:
     if not isinstance(diagnosis, Diagnosis):
         raise InputTypeError(f"plot_diagnosis draws what diagnose returns, got {type(diagnosis).__name__}")
     drawn = new_figure(15, 5.5, who="plot_diagnosis")
-    with styled():
+    with restyle():
         curve, ratios, removed = drawn.subplots(1, 3)
         low, high = _range(diagnosis)
         _draw_reliability(curve, diagnosis, low, high)

@@ -29,8 +29,8 @@ except ImportError as error:
 
 from ..estimate import Estimate
 from ..fitting.loop import Course, fit_best
-from ..fitting.seeds import Shuffled, derived, own_noise
-from ..fitting.tensors import first_difference, read_tensors, under, write_tensors
+from ..fitting.seeds import Shuffled, derive, own_noise
+from ..fitting.tensors import first_difference, read_tensors, subset, write_tensors
 from ..metrics.rows import row_hashes
 from ..profile import removable_kl
 from ..sampling.proposals import propose_batch, warn_of_train_mode
@@ -120,7 +120,7 @@ def refit(
     task = _prepare(real, propose, method, features, columns, (steps, batch_size), float(held_out), seed)
     done: list[tuple[RatioNetwork, Course]] = []
     while len(done) < fits and not (done and done[-1][1].stopped.startswith("interrupted")):
-        done.append(_fit_one(method, task, derived(seed, "fit", len(done)) if done else seed, len(done), progress))
+        done.append(_fit_one(method, task, derive(seed, "fit", len(done)) if done else seed, len(done), progress))
     networks, courses = zip(*done, strict=True)
     report = _report(method, task, networks, courses)
     if report.trouble:
@@ -183,7 +183,7 @@ def _prepare(
     whole = Batch.read(real, columns, "real").check("real")
     if callable(propose):
         with own_noise() as reseed:
-            reseed(derived(seed, "example"))
+            reseed(derive(seed, "example"))
             example = Batch.read(propose_batch(propose, np.arange(FIT_IDS, FIT_IDS + 2)), columns, "propose")
     else:
         example = Batch.read(propose, columns, "propose").check("propose")
@@ -218,9 +218,9 @@ def _prepare(
     if callable(propose):
         held = len(held_rows)
         with own_noise(example.device) as reseed:
-            reseed(derived(seed, "held out"))
+            reseed(derive(seed, "held out"))
             held_fake = make(FIT_IDS - held, held).check(kind)
-            reseed(derived(seed, "held out"))
+            reseed(derive(seed, "held out"))
             probe = Batch.read(propose_batch(propose, np.arange(FIT_IDS - held, FIT_IDS - held + _PROBE)), columns)
             if look is None:
                 fake = lambda number, step, n: make(FIT_IDS + (number * steps + step) * n, n)  # noqa: E731
@@ -749,8 +749,8 @@ def load_ratio(path: str | os.PathLike[str], *, network: Any = None, features: A
     history = tuple((int(step), float(loss)) for step, loss in facts["report"]["history"])
     specs = enumerate(facts["networks"])
     with own_noise():  # initial weights, which are replaced
-        networks = tuple(_load_network(spec, under(tensors, f"network{i}"), network) for i, spec in specs)
-        look = _load_features(facts["features"], under(tensors, "features"), features)
+        networks = tuple(_load_network(spec, subset(tensors, f"network{i}"), network) for i, spec in specs)
+        look = _load_features(facts["features"], subset(tensors, "features"), features)
     ratio = FittedRatio(
         networks=networks,
         shape=tuple(facts["shape"]),

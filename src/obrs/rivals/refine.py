@@ -25,7 +25,7 @@ from ..draws import Purpose, normal_columns
 from ..errors import InputError, InputTypeError, RatioError
 from ..sampling.model import Model, check_model
 from ..sampling.proposals import Batch, check_length, concatenate, map_leaves, no_grad, score_batch, warn_of_train_mode
-from ..sampling.samples import Calls, Samples, unjudged
+from ..sampling.samples import Calls, Samples, keep_all
 
 __all__ = ["DDLS", "DOT", "DGflow", "lipschitz"]
 
@@ -78,7 +78,7 @@ class _Refiner(ABC):
                 parts.append(ready._refine(model, np.arange(start, stop), seed))
                 tell(stop)
         calls = calls + self._cost(n)
-        return unjudged(concatenate(parts), np.arange(n), calls=calls, seconds=perf_counter() - begun)
+        return keep_all(concatenate(parts), np.arange(n), calls=calls, seconds=perf_counter() - begun)
 
     def _prepare(self, model: Model, seed: int) -> tuple["_Refiner", Calls]:
         return self, Calls()

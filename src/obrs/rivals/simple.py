@@ -19,7 +19,7 @@ from ..rules import DRS, Unbudgeted
 from ..sampling.model import Model, check_model
 from ..sampling.proposals import concatenate, propose_batch, warn_of_train_mode
 from ..sampling.rejection import Run, fit_and_keep, sample
-from ..sampling.samples import Calls, Samples, join, pick, unjudged
+from ..sampling.samples import Calls, Samples, join, keep_all, pick
 
 __all__ = ["OBRS", "SIR", "Bare", "DiscriminatorRejection", "ExactRejection", "PoolOBRS", "TopK"]
 
@@ -52,7 +52,7 @@ class Bare:
         warn_of_train_mode(check_model(model).generate)
         blocks = [np.arange(at, min(at + self.batch_size, n)) for at in range(0, n, self.batch_size)]
         x = concatenate([propose_batch(partial(model.propose, seed=seed), ids) for ids in blocks])
-        return unjudged(x, np.arange(n), calls=Calls(generator=n), seconds=perf_counter() - begun)
+        return keep_all(x, np.arange(n), calls=Calls(generator=n), seconds=perf_counter() - begun)
 
 
 class _Rejection(ABC):

@@ -28,7 +28,7 @@ from ..rules import Budgeted
 from ..selection import inclusion_probability, select
 from ..types import Array, LogRatio, Proposal, Rule
 from .proposals import call, propose_batch, score_batch, warn_of_train_mode
-from .samples import Calls, Samples, first, join, pick, unjudged
+from .samples import Calls, Samples, first, join, keep_all, pick
 
 __all__ = ["Run", "collect", "fit_and_keep", "sample", "score_proposals", "stream"]
 
@@ -412,7 +412,7 @@ def score_proposals(propose: Proposal, log_ratio: LogRatio, ids: Any) -> Samples
     begun = perf_counter()
     x = propose_batch(propose, ids)
     scores = score_batch(log_ratio, x, len(ids))
-    return unjudged(x, ids, scores, calls=Calls(len(ids), len(ids)), seconds=perf_counter() - begun)
+    return keep_all(x, ids, scores, calls=Calls(len(ids), len(ids)), seconds=perf_counter() - begun)
 
 
 def _make_first(run: Run, size: int, groups: Labels | None, *, most: int = 0, whole: bool = False) -> Iterator[Samples]:

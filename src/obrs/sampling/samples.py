@@ -20,7 +20,7 @@ from array_api_compat import is_array_api_obj, is_jax_array, is_torch_array
 
 from .._arrays import as_floats, host_view
 from .._checks import check_callable
-from .._files import as_path, replacing
+from .._files import as_path, rewrite
 from .._text import html_table
 from ..choice import Choice
 from ..errors import InputError, InputTypeError, ObrsError
@@ -28,7 +28,7 @@ from ..estimate import Estimate
 from ..rules import from_json, saved_rules, to_json
 from .proposals import Batch, concatenate, leaves, take
 
-__all__ = ["Calls", "Samples", "first", "join", "pick", "unjudged"]
+__all__ = ["Calls", "Samples", "first", "join", "keep_all", "pick"]
 
 Numbers = np.ndarray[Any, Any]
 
@@ -197,7 +197,7 @@ class Samples:
         facts |= {key: getattr(self, key) for key in _FACTS}
         arrays: dict[str, Any] = {f"x{i}": _plain(leaf) for i, leaf in enumerate(leaves(self.x))}
         arrays |= {key: getattr(self, key) for key in _ARRAYS}
-        with replacing(path) as file:
+        with rewrite(path) as file:
             np.savez(file, facts=np.array(json.dumps(facts, default=asdict)), **arrays)
 
     @classmethod
@@ -267,7 +267,7 @@ def join(parts: Sequence[Samples]) -> Samples:
     )
 
 
-def unjudged(x: Batch, ids: Numbers, log_ratio: Numbers | None = None, *, calls: Calls, seconds: float) -> Samples:
+def keep_all(x: Batch, ids: Numbers, log_ratio: Numbers | None = None, *, calls: Calls, seconds: float) -> Samples:
     """Return proposals that no rule has decided on: all are there, none has a weight; without scores those are NaN."""
     return Samples(
         x=x,

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from ..errors import InputError, InputTypeError
-from ..fitting.seeds import Shuffled, keyed
+from ..fitting.seeds import Shuffled, new_rng
 from ..models.classifier import as_classes
 
 __all__ = ["Data", "Draws", "as_data"]
@@ -104,7 +104,7 @@ class Draws:
     def rows(self, size: int, seen: int) -> Iterator[Rows]:
         """Give rows batch after batch, after so many were seen: all of them in a new random order each time."""
         share = self.batch_size // self.world
-        order = Shuffled(size, lambda epoch: torch.randperm(size, generator=keyed(self.seed, "epoch", epoch)).numpy())
+        order = Shuffled(size, lambda epoch: torch.randperm(size, generator=new_rng(self.seed, "epoch", epoch)).numpy())
         while True:
             yield order.rows(seen + self.rank * share, seen + (self.rank + 1) * share)
             seen += self.batch_size
@@ -112,5 +112,5 @@ class Draws:
     def draw(self, kind: Callable[..., Tensor], what: str, step: int, turn: int, *shape: int) -> Tensor:
         """Return random numbers for a turn of a step; that of the generator is -1, those of the critic 0, 1, ..."""
         whole, share = (self.batch_size, *shape), self.batch_size // self.world
-        x = kind(whole, generator=keyed(self.seed, what, step, turn))
+        x = kind(whole, generator=new_rng(self.seed, what, step, turn))
         return x[self.rank * share : (self.rank + 1) * share].to(self.device, non_blocking=True)

@@ -15,13 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from .._checks import check_at_least, check_budget, check_count, check_seed
-from .._files import as_path, hold, replacing
+from .._files import as_path, hold, rewrite
 from .._progress import bar
 from .._text import lookup, one_line
 from ..budget import Cut
 from ..errors import InputError, InputTypeError, Interrupted, MissingLibraryError, NotFiniteError
-from ..fitting.seeds import derived, own_noise
-from ..fitting.tensors import fill_module, under
+from ..fitting.seeds import derive, own_noise
+from ..fitting.tensors import fill_module, subset
 from .data import Data, Draws, as_data
 from .losses import CRITIC_LOSSES, GENERATOR_LOSSES, critic_loss, first_output, generator_loss
 from .step import critic_step, generator_step
@@ -182,7 +182,7 @@ def train(
         ):
             run.open_log(place.is_main_process, keep)
             for step in range(run.step, end):
-                reseed(derived(seed, "noise", step, place.process_index))
+                reseed(derive(seed, "noise", step, place.process_index))
                 share = max(step - begin, 0) / steps
                 sd = noise(share) if callable(noise) else noise
                 for adam, rate in zip(run.adams.values(), rates, strict=True):
@@ -240,7 +240,7 @@ class _Run:
         if self.folder is not None:
             self.rows = [row for row in read_log(self.folder) if row["step"] <= self.step]
             self.folder.mkdir(parents=True, exist_ok=True)
-            with replacing(self.folder / "log.jsonl") as file:
+            with rewrite(self.folder / "log.jsonl") as file:
                 file.write("".join(json.dumps(row) + "\n" for row in self.rows).encode())
             if self.step == self.first:
                 write_state(self.folder, self.good, keep)
@@ -287,17 +287,17 @@ class _Run:
         """Take over networks and steps, and unless the critic is new both Adams and c."""
         for name, network in self.networks.items():
             if name != "critic" or not new_critic:
-                stored = under(state.tensors, name) or under(state.tensors, "generator")  # which starts an average
+                stored = subset(state.tensors, name) or subset(state.tensors, "generator")  # which starts an average
                 fill_module(network, stored, "critic" if name == "critic" else "generator", "the run")
         self.step, self.seen = state.facts["step"], state.facts["seen"]
         if new_critic:
             return
         for name, adam in self.adams.items():
             moments: dict[int, dict[str, Tensor]] = {}
-            for key, value in under(state.tensors, f"{name}_adam").items():
+            for key, value in subset(state.tensors, f"{name}_adam").items():
                 moments.setdefault(int(key.split("/")[0]), {})[key.split("/")[1]] = value
             adam.load_state_dict({"state": moments, "param_groups": adam.state_dict()["param_groups"]})
-        self.cut = Cut(**cut) if (cut := under(state.tensors, "cut")) else None
+        self.cut = Cut(**cut) if (cut := subset(state.tensors, "cut")) else None
 
     def state(self) -> State:
         """Return a copy of it all, on the CPU."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from .._files import as_path
 from ..critics import FINE_TUNE
 from ..errors import InputError
-from ..fitting.tensors import fill_module, read_tensors, under, write_tensors
+from ..fitting.tensors import fill_module, read_tensors, subset, write_tensors
 from ..sampling.model import Model
 from ..sampling.rejection import sample
 from ..sampling.samples import Samples
@@ -79,9 +79,9 @@ def load_trained(folder: str | Path, generator: nn.Module, critic: nn.Module) ->
         generator, critic: Networks of the same architecture, to fill.
     """
     state, home = read_state(folder), Path(folder).parents[1] if Path(folder).is_file() else Path(folder)
-    weights = under(state.tensors, "ema") or under(state.tensors, "generator")
+    weights = subset(state.tensors, "ema") or subset(state.tensors, "generator")
     fill_module(generator, weights, "generator", folder)
-    fill_module(critic, under(state.tensors, "critic"), "critic", folder)
+    fill_module(critic, subset(state.tensors, "critic"), "critic", folder)
     rows = [row for row in read_log(home) if row["step"] <= state.facts["step"]]
     return Trained(generator.eval(), critic.eval(), rows, state, home)
 
