@@ -8,7 +8,7 @@ from math import log
 import numpy as np
 
 
-def shifted(d):
+def shift(d):
     """Exact log-ratios of N(d, 1) against N(0, 1)."""
     return lambda n, rng: (rng.normal(d * d / 2, d, n), rng.normal(-d * d / 2, d, n))
 
@@ -23,7 +23,7 @@ def exact(true):
 
 def mapped(f):
     def make(n, rng):
-        real, fake = shifted(1.0)(n, rng)
+        real, fake = shift(1.0)(n, rng)
         return f(real), f(fake), real, fake
 
     return make
@@ -31,7 +31,7 @@ def mapped(f):
 
 def noisy(sd):
     def make(n, rng):
-        real, fake = shifted(1.0)(n, rng)
+        real, fake = shift(1.0)(n, rng)
         return real + sd * rng.normal(size=n), fake + sd * rng.normal(size=n), real, fake
 
     return make
@@ -52,7 +52,7 @@ def missing(share):
 
 def duplicated(times):
     def make(n, rng):
-        rows = shifted(1.0)(max(n // times, 20), rng)
+        rows = shift(1.0)(max(n // times, 20), rng)
         real, fake = (np.repeat(x, times)[:n] for x in rows)
         return real, fake, real, fake
 
@@ -61,7 +61,7 @@ def duplicated(times):
 
 def outliers(real_too):
     def make(n, rng):
-        real, fake = shifted(1.0)(n, rng)
+        real, fake = shift(1.0)(n, rng)
         far = [50.0 * (rng.random(n) < 0.01) for _ in range(2)]
         return real + far[0] * real_too[0], fake + far[1] * real_too[1], real, fake
 
@@ -69,7 +69,7 @@ def outliers(real_too):
 
 
 def unrelated(n, rng):
-    real, fake = shifted(1.0)(n, rng)
+    real, fake = shift(1.0)(n, rng)
     return rng.normal(size=n), rng.normal(size=n), real, fake
 
 
@@ -78,10 +78,10 @@ def sigmoid(x):
 
 
 FAULTS = {
-    "exact, 0.5 apart": exact(shifted(0.5)),
-    "exact, 1 apart": exact(shifted(1.0)),
-    "exact, 2 apart": exact(shifted(2.0)),
-    "exact, 4 apart": exact(shifted(4.0)),
+    "exact, 0.5 apart": exact(shift(0.5)),
+    "exact, 1 apart": exact(shift(1.0)),
+    "exact, 2 apart": exact(shift(2.0)),
+    "exact, 4 apart": exact(shift(4.0)),
     "three times too steep": mapped(lambda x: 3 * x),
     "three times too flat": mapped(lambda x: x / 3),
     "off by 2": mapped(lambda x: x + 2),

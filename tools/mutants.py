@@ -50,7 +50,7 @@ MUTANTS = [Mutant(*row) for row in (
     ("c of a group is floored", "test_groups.py::test_groups_keep_their_rates_at_every_budget",
      "budget.py", "top = np.full(len(target), inf)", "top = np.full(len(target), x.max())"),
     ("the gradient of c has the wrong sign", "test_gradient_is_that_of_finite_differences",
-     "budget.py", "xp.astype(detached(lse) - lse,", "xp.astype(lse - detached(lse),"),
+     "budget.py", "xp.astype(detach(lse) - lse,", "xp.astype(lse - detach(lse),"),
     ("r/a where the threshold is c, not 1/c", "contracts/test_rules.py::test_weight_is_the_ratio_over_the_acceptance",
      "budget.py", "threshold = namespace(log_ratio), -self.log_c", "threshold = namespace(log_ratio), self.log_c"),
     ("DRS shifts the other way", "test_drs_is_azadis_sigmoid",

@@ -23,7 +23,7 @@ from .types import Array
 __all__ = [
     "as_floats",
     "check_same_device",
-    "detached",
+    "detach",
     "host_values",
     "host_view",
     "is_accelerated",
@@ -32,7 +32,7 @@ __all__ = [
     "like",
     "namespace",
     "segment_sum",
-    "shifted",
+    "shift",
     "wants_gradient",
     "widest",
 ]
@@ -102,7 +102,7 @@ def is_traced(x: Array) -> bool:
     return bool(is_jax_array(x)) and isinstance(x, sys.modules["jax"].core.Tracer)
 
 
-def detached(x: Array) -> Array:
+def detach(x: Array) -> Array:
     """Return `x` without its gradient; a tracer of `jax.grad` alone becomes its value."""
     if is_torch_array(x):
         return x.detach()
@@ -124,7 +124,7 @@ def host_view(x: Array) -> "np.ndarray[Any, Any] | None":
     Something on an accelerator is copied: one transfer and one synchronisation. None if the values cannot be
     looked at: inside `jax.jit`, `torch.vmap` and their like.
     """
-    x = detached(x)
+    x = detach(x)
     if is_numpy_array(x):
         return np.asarray(x)
     if is_torch_array(x):
@@ -179,7 +179,7 @@ def like(value: Any, x: Array, *, dtype: Any = None) -> Array:
         return xp.asarray(value, dtype=dtype, device=device(x))
 
 
-def shifted(x: Array, constant: Any) -> Array:
+def shift(x: Array, constant: Any) -> Array:
     """Return `x + constant`, a number, or one per entry; r = 0 at an infinite constant is NaN, without a warning."""
     with np.errstate(invalid="ignore"):
         return x + (like(constant, x) if isinstance(constant, np.ndarray) and constant.ndim else constant)

@@ -13,13 +13,13 @@ from array_api_compat import is_torch_array
 
 from ._arrays import (
     as_floats,
-    detached,
+    detach,
     host_view,
     is_accelerated,
     like,
     namespace,
     segment_sum,
-    shifted,
+    shift,
     wants_gradient,
     widest,
 )
@@ -73,7 +73,7 @@ class Cut:
 
     def log_a(self, log_ratio: Array) -> Array:
         """Return `log min(c r, 1)`. A NaN stays one, and r = 0 is NaN at c = inf: neither is ever accepted."""
-        return namespace(log_ratio).clip(shifted(log_ratio, self.log_c), max=0.0)
+        return namespace(log_ratio).clip(shift(log_ratio, self.log_c), max=0.0)
 
     def log_weight(self, log_ratio: Array) -> Array:
         """Return `log(r/a) = max(log r, -log c)`, the importance weight that is left; r = 0 weighs nothing."""
@@ -91,7 +91,7 @@ class Cut:
         if is_torch_array(threshold):  # of a training step, where each microsecond counts: no promotion is needed
             return log_ratio.where(~(log_ratio <= threshold), threshold)
         if isinstance(threshold, float | np.ndarray):
-            threshold = shifted(xp.zeros_like(log_ratio), threshold)
+            threshold = shift(xp.zeros_like(log_ratio), threshold)
         return xp.where(log_ratio <= threshold, threshold, log_ratio)
 
 
@@ -180,8 +180,8 @@ def solve_cut(
     """
     if process_group is not None:
         log_c, log_rate = _over_shards(log_ratio, check_budget(budget), weights, check, process_group)
-        return Cut(detached(log_c), log_rate)
-    x = detached(as_log_ratio(log_ratio))
+        return Cut(detach(log_c), log_rate)
+    x = detach(as_log_ratio(log_ratio))
     problems, share = _Problems.arrange(x, as_weights(weights, x, relative=True), None, None), 1 / check_budget(budget)
     log_c, top = problems.solve(share, check)
     if isinstance(log_c, np.ndarray):
@@ -228,7 +228,7 @@ class _Problems:
         masses = None if w is None else host_view(w)
         if x is None or (w is not None and masses is None):
             return self._solve_on_device(share, check)
-        x, target, highest = self._checked(x, masses, share, check)
+        x, target, highest = self._check(x, masses, share, check)
         if self.group is not None:
             top = np.full(len(target), inf)
             return _limit_constant(solve_groups(x, masses, self.group, target), top, share), top
@@ -241,13 +241,13 @@ class _Problems:
             top = np.array([highest if m is None else x.max()], dtype=np.float64)
         return _limit_constant(log_c, top, share), top
 
-    def _checked(self, x: Floats, masses: Floats | None, share: Any, check: bool) -> tuple[Floats, Any, float]:
+    def _check(self, x: Floats, masses: Floats | None, share: Any, check: bool) -> tuple[Floats, Any, float]:
         """Return log-ratios, the mass to accept of each problem, and the largest of all; raise what is wrong."""
         lowest, highest = ends(x)
         if not (lowest >= -LIMIT and highest <= LIMIT):  # false for NaN, too
             if check:
                 check_ratios(x, masses)
-            x = _cleaned(x)
+            x = _clean(x)
             highest = float(x.max())
         if masses is not None and not masses.all():
             x = np.where(masses > 0, x, -inf)
@@ -274,13 +274,13 @@ class _Problems:
         if self.group is not None:
             raise InputTypeError("groups cannot be solved inside jax.jit; solve outside it, or use axis")
         xp = namespace(self.x)
-        x = detached(xp.astype(self.x, widest(xp), copy=False))
+        x = detach(xp.astype(self.x, widest(xp), copy=False))
         share = like(share, x) if isinstance(share, np.ndarray) else share
-        values, bad = _cleaned(x), count_bad(x, self.w)
+        values, bad = _clean(x), count_bad(x, self.w)
         if self.w is None:
             masses, mass, possible = None, float(x.shape[1]), xp.astype(values > -inf, x.dtype)
         else:
-            masses = detached(xp.astype(self.w, x.dtype, copy=False))
+            masses = detach(xp.astype(self.w, x.dtype, copy=False))
             values = xp.where(masses > 0, values, -inf)
             mass, possible = xp.sum(masses, axis=1), xp.where(values > -inf, masses, 0.0)
         if check:
@@ -316,7 +316,7 @@ class _Problems:
         """Return log E[a] of rows whose c is 1/max r, exact rejection, or infinite, which keeps whatever has r > 0."""
         xp = namespace(top)
         x, w = (v if v is None or not isinstance(top, np.ndarray) else host_view(v) for v in (self.x, self.w))
-        x = _cleaned(xp.astype(x, top.dtype, copy=False))
+        x = _clean(xp.astype(x, top.dtype, copy=False))
         w = xp.ones_like(x) if w is None else xp.astype(w, top.dtype, copy=False)
         c = xp.where(log_c < inf, log_c, 2 * LIMIT)[:, None]
         a = xp.where((x > -inf) & (w > 0), xp.exp(xp.where(x + c < 0, x + c, 0.0)), 0.0)
@@ -344,14 +344,14 @@ class _Problems:
         xp, x = namespace(self.x), self.x
         log_c, top = (like(v, x, dtype=widest(xp)) if isinstance(v, np.ndarray) else v for v in (log_c, top))
         floored = self.spread(xp.astype(log_c <= -top, log_c.dtype)) > 0
-        still, edge = detached(x), self.spread(xp.where(log_c < inf, -log_c, -2 * LIMIT))  # at K = 1 none is free
+        still, edge = detach(x), self.spread(xp.where(log_c < inf, -log_c, -2 * LIMIT))  # at K = 1 none is free
         free = xp.where(floored, still >= edge, still < edge) & (still > -inf)
         terms = xp.where(free, xp.exp(xp.where(free, x - edge, 0.0)), 0.0)
         if self.w is not None:
             terms = xp.where(self.w > 0, terms * xp.where(floored, 1.0, self.w), 0.0)
         sums = self.sum(terms)
         lse = xp.log(xp.where(sums > 0, sums, 1.0))
-        return log_c + xp.astype(detached(lse) - lse, log_c.dtype, copy=False)
+        return log_c + xp.astype(detach(lse) - lse, log_c.dtype, copy=False)
 
 
 def _match_kind(v: Any, x: Array) -> Array:
@@ -359,7 +359,7 @@ def _match_kind(v: Any, x: Array) -> Array:
     return like(v, x) if isinstance(v, np.ndarray) else namespace(x).astype(v, x.dtype, copy=False)
 
 
-def _cleaned(x: Array) -> Array:
+def _clean(x: Array) -> Array:
     """Take NaN as r = 0, and what is too far from 0 as the limit: what is not checked is solved all the same."""
     xp = namespace(x)
     return xp.where(x > -inf, xp.where(x > LIMIT, LIMIT, xp.where(x < -LIMIT, -LIMIT, x)), -inf)
@@ -379,13 +379,13 @@ def _over_shards(log_ratio: Any, budget: float, weights: Any, check: bool, group
     """
     x = as_floats(log_ratio, "log_ratio")
     w, share = as_weights(weights, x), 1 / budget
-    values, masses = host_view(detached(x)), None if w is None else host_view(w)
+    values, masses = host_view(detach(x)), None if w is None else host_view(w)
     if values is None or (w is not None and masses is None):
         raise InputTypeError("process_group cannot be used inside jax.jit")
     flat = values.reshape(-1).astype(np.float64)
     mass = None if masses is None else masses.reshape(-1).astype(np.float64)
     bad = count_bad(flat, mass)
-    flat = _cleaned(flat)
+    flat = _clean(flat)
     top, most = all_sums([flat.max(initial=-inf), 1.0 if mass is None else mass.max(initial=0.0)], group, largest=True)
     mass = None if mass is None else mass / (most or 1.0)
     flat = flat if mass is None else np.where(mass > 0, flat, -inf)
@@ -419,4 +419,4 @@ class _Shards(_Problems):
 
     def sum(self, terms: Array) -> Array:
         mine = super().sum(terms)
-        return mine + like(np.array(all_sums(host_view(mine), self.process_group)), mine) - detached(mine)
+        return mine + like(np.array(all_sums(host_view(mine), self.process_group)), mine) - detach(mine)

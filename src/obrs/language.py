@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from ._arrays import as_floats, check_same_device, detached, host_view, known_values, like, namespace
+from ._arrays import as_floats, check_same_device, detach, host_view, known_values, like, namespace
 from ._checks import LIMIT, check_count, check_positive, count_bad, is_number
 from ._text import lookup
 from .draws import as_ids, priority_key
@@ -210,7 +210,7 @@ def rollout(
 def _check_batch(logp_train: Any, logp_rollout: Any, mask: Any) -> tuple[Array, Array, Array]:
     """Return both log-probs without gradient, and the mask as booleans."""
     given = logp_train, logp_rollout, mask
-    batch = [detached(x) if hasattr(x, "ndim") else known_values(x, "log-probs and mask") for x in given]
+    batch = [detach(x) if hasattr(x, "ndim") else known_values(x, "log-probs and mask") for x in given]
     if any(getattr(x, "is_sparse", False) for x in batch):
         raise InputTypeError("log-probs and mask must be dense tensors; call .to_dense() first")
     shapes = [tuple(x.shape) for x in batch]

@@ -399,21 +399,21 @@ class Profile:
         measures["precision"] = lambda k: self._prefix.precision_at(recall) / self.rate(k)
         measure = measures.get(key, partial(self.divergence, key))
 
-        def lacking(budget: float) -> float:
+        def shortfall(budget: float) -> float:
             return float(goal) - measure(budget) if rises else measure(budget) - float(goal)
 
         least = self._prefix.least_budget  # between 1 and this one no budget can be met
         last = max(least, self.max_budget)
         for budget in (1.0, least):
-            if goal == inf or lacking(budget) <= 0:
+            if goal == inf or shortfall(budget) <= 0:
                 return budget
-        if (short := lacking(last)) > 1e-12:  # less is rounding: rejection is exact there
+        if (short := shortfall(last)) > 1e-12:  # less is rounding: rejection is exact there
             best = f"the best is {measure(last):.4g}, at budget {last:.4g}"
             raise BudgetError(f"{key}={float(goal):g} is not reached at any budget: {best}")
-        if short >= 0 or lacking(exp(log(last))) > 0:
+        if short >= 0 or shortfall(exp(log(last))) > 0:
             return last
-        root = exp(brent(lambda log_k: lacking(exp(log_k)), log(least), log(last)))
-        while lacking(root) > 0:  # by rounding
+        root = exp(brent(lambda log_k: shortfall(exp(log_k)), log(least), log(last)))
+        while shortfall(root) > 0:  # by rounding
             root *= 1 + 1e-15
         return min(root, last)
 

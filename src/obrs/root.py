@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ._arrays import detached, namespace, widest
+from ._arrays import detach, namespace, widest
 from .errors import MissingLibraryError
 from .types import Array
 
@@ -65,7 +65,7 @@ def solve_sorted(values: Array, masses: Array | None, target: Any) -> Array:
         first = n - min(max(ceil((1 - slack) * target), 1), n)
         reference = values[:, first : first + 1]
         sums = xp.cumulative_sum(xp.exp(values - reference), axis=-1)[:, first:]
-        quotients = (_counted(sums) + (target - (n - 1 - first))) / sums
+        quotients = (_count(sums) + (target - (n - 1 - first))) / sums
     else:
         masses = xp.ones_like(values) if masses is None else masses
         tail = xp.flip(xp.cumulative_sum(xp.flip(masses, axis=-1), axis=-1), axis=-1)
@@ -77,7 +77,7 @@ def solve_sorted(values: Array, masses: Array | None, target: Any) -> Array:
     return (xp.log(xp.max(quotients, axis=-1, keepdims=True)) - reference)[:, 0]
 
 
-def _counted(values: Array) -> Array:
+def _count(values: Array) -> Array:
     """Return 0, 1, …, n - 1 for rows of n numbers, where they live."""
     if isinstance(values, np.ndarray):
         return np.arange(values.shape[-1], dtype=values.dtype)[None]
@@ -105,7 +105,7 @@ def solve_rows(values: Array, masses: Array | None, target: Any) -> Array:
         parts = zip(at, goals, strict=True)
         return np.concatenate([solve_rows(values[i], None if masses is None else masses[i], g) for i, g in parts])
     with np.errstate(all="ignore"):  # what overflows has quotient 0
-        return solve_sorted(*sort_values(detached(values), None if masses is None else detached(masses)), target)
+        return solve_sorted(*sort_values(detach(values), None if masses is None else detach(masses)), target)
 
 
 def sort_values(values: Array, masses: Array | None) -> tuple[Array, Array | None]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ._arrays import as_floats, known_values, namespace, shifted
+from ._arrays import as_floats, known_values, namespace, shift
 from ._checks import as_log_ratio, check_budget, check_ratios, is_number, out_of_reach
 from ._confidence import confident_budget
 from ._text import lookup
@@ -191,7 +191,7 @@ class DRS:
         x = as_floats(log_ratio, "log_ratio")
         xp = namespace(x)
         rho, _ = self._relative(x, xp)
-        log_a = -softplus(xp, shifted(_log1mexp(rho - self.eps), self.gamma) - rho)
+        log_a = -softplus(xp, shift(_log1mexp(rho - self.eps), self.gamma) - rho)
         return xp.where(x > -inf, log_a, -inf)
 
     def log_weight(self, log_ratio: Array, batch: Any = None) -> Array:
@@ -199,12 +199,12 @@ class DRS:
         x = as_floats(log_ratio, "log_ratio")
         xp = namespace(x)
         rho, excess = self._relative(x, xp)
-        closed = shifted(excess + xp.logaddexp(rho, shifted(_log1mexp(rho - self.eps), self.gamma)), self.log_m)
+        closed = shift(excess + xp.logaddexp(rho, shift(_log1mexp(rho - self.eps), self.gamma)), self.log_m)
         return xp.where(x > -inf, closed, -inf)
 
     def _relative(self, x: Array, xp: Any) -> tuple[Array, Array]:
         """Return log rho, at most 0, and by how much r is above M; r = 0 stands in as M."""
-        rho = xp.where(x > -inf, shifted(xp.where(x > -inf, x, 0.0), -self.log_m), 0.0)
+        rho = xp.where(x > -inf, shift(xp.where(x > -inf, x, 0.0), -self.log_m), 0.0)
         return xp.where(rho < 0, rho, 0.0), xp.where(rho > 0, rho, 0.0)
 
 
@@ -256,15 +256,15 @@ def from_json(text: str) -> Any:
         raise InputError(f"a saved rule must be a JSON object with a field 'rule', got {text!r:.60}") from error
     kind = lookup(saved_rules(), name, "rule")
 
-    def restored(key: str, value: Any) -> Any:
+    def restore(key: str, value: Any) -> Any:
         if isinstance(value, list):
-            return tuple(restored(key, v) for v in value)
+            return tuple(restore(key, v) for v in value)
         if key == "log_c" and value == _KEEPS_NOTHING:
             return -inf
         return _NULL.get(key) if value is None else value
 
     try:
-        return kind(**{key: restored(key, value) for key, value in data.items()})
+        return kind(**{key: restore(key, value) for key, value in data.items()})
     except (TypeError, ValueError) as error:
         if isinstance(error, InputError):
             raise

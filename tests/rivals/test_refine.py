@@ -26,7 +26,7 @@ SMALL = {
 each = pytest.mark.parametrize("sampler", SMALL.values(), ids=SMALL)
 
 
-def shifted(dtype=torch.float64, mu=MU):
+def shift(dtype=torch.float64, mu=MU):
     """Q = N(0, I) with G the identity, P = N(mu, I)."""
     m = torch.tensor(mu, dtype=dtype)
     return Model(lambda z: z, lambda x: x @ m - m @ m / 2, dim=len(mu), like=torch.empty(0, dtype=dtype))
@@ -53,7 +53,7 @@ def assert_moments(x, mean, cov, n):
 class TestDDLS:
     def test_draws_from_the_target_in_latent_space(self):
         n, step, steps = 4000, 0.05, 250
-        x = DDLS(step=step, steps=steps)(shifted(), n).x
+        x = DDLS(step=step, steps=steps)(shift(), n).x
         left = (1 - step / 2) ** steps
         assert left < 0.002
         assert_moments(x, MU * (1 - left), np.eye(2) / (1 - step / 4), n)  # an AR(1) process, exactly
@@ -71,7 +71,7 @@ class TestDGflow:
     def test_moments_are_those_of_the_equation(self):
         n = 4000
         for steps in (1, 10):
-            x = DGflow(steps=steps, noise=0.2)(shifted(), n).x
+            x = DGflow(steps=steps, noise=0.2)(shift(), n).x
             assert_moments(x, 0.1 * steps * MU, np.eye(2) * (1 + 2 * 0.1 * 0.2 * steps), n)
 
 
@@ -140,14 +140,14 @@ class TestDOT:
 class TestLipschitz:
     def test_is_at_most_the_slope_of_a_linear_critic_and_close_to_it(self):
         a = torch.tensor([3.0, -4.0], dtype=torch.float64)
-        model = replace(shifted(), log_ratio=lambda x: x @ a)
+        model = replace(shift(), log_ratio=lambda x: x @ a)
         assert 4.99 < lipschitz(model) <= 5 + 1e-12
         doubled = replace(model, generate=lambda z: 2 * z)
         assert lipschitz(doubled) == pytest.approx(lipschitz(model))
         assert lipschitz(doubled, space="latent") == pytest.approx(2 * lipschitz(model))
 
     def test_is_used_and_counted_unless_it_is_given(self):
-        model = shifted()
+        model = shift()
         k = lipschitz(model, pairs=20, repeats=3)
         guessed, given = (DOT(steps=4, pairs=20, repeats=3, k_eff=k_eff)(model, 9) for k_eff in (None, k))
         assert torch.equal(guessed.x, given.x)

@@ -501,7 +501,7 @@ class Head:
         if task.features is None:
             raise InputError("a head needs features: refit(..., Head(), features=...)")
         x = torch.cat([real.x, fake.x]).double()
-        buffers = {"shift": x.mean(0).float(), "whiten": _whitening(x).float()}
+        buffers = {"shift": x.mean(0).float(), "whiten": _whiten(x).float()}
         labels = task.known_labels()
         network = mlp([buffers["whiten"].shape[1] + len(labels), 1])
         return RatioNetwork(network.to(x.device), "head", labels=labels, **buffers).start_at_chance()
@@ -527,7 +527,7 @@ def _standard_scale(x: Tensor) -> tuple[Tensor, Tensor]:
     return x.mean(0), torch.where(spread > 0, spread, torch.ones_like(spread))
 
 
-def _whitening(x: Tensor) -> Tensor:
+def _whiten(x: Tensor) -> Tensor:
     """Return the matrix that makes features `(n, k)` uncorrelated, with variance 1, without constant directions."""
     variance, axes = torch.linalg.eigh(torch.atleast_2d(torch.cov(x.T)))
     kept = variance > 1e-6 * variance.max()

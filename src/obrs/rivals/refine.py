@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import is_torch_array
 
-from .._arrays import detached, host_view
+from .._arrays import detach, host_view
 from .._checks import check_budget, check_count, check_positive, is_number
 from .._progress import bar
 from .._text import lookup
@@ -351,7 +351,7 @@ def _checked_samples(model: Model, z: Tensor) -> Batch:
 
 def _generate(model: Model, z: Tensor) -> Batch:
     with no_grad():
-        return map_leaves(detached, _checked_samples(model, z))
+        return map_leaves(detach, _checked_samples(model, z))
 
 
 def _one_array(x: Batch) -> Any:
