@@ -40,7 +40,7 @@ from ._checks import (
     row_view,
 )
 from .errors import InputError, InputTypeError
-from .root import all_sums, slack_of, solve_groups, solve_pool, solve_rows, solve_sorted, sort_values
+from .root import all_reduce, slack_of, solve_groups, solve_pool, solve_rows, solve_sorted, sort_values
 from .types import Array
 
 __all__ = ["Cut", "solve_cut", "solve_log_c"]
@@ -386,13 +386,14 @@ def _over_shards(log_ratio: Any, budget: float, weights: Any, check: bool, group
     mass = None if masses is None else masses.reshape(-1).astype(np.float64)
     bad = count_bad(flat, mass)
     flat = _clean(flat)
-    top, most = all_sums([flat.max(initial=-inf), 1.0 if mass is None else mass.max(initial=0.0)], group, largest=True)
+    heaviest = 1.0 if mass is None else mass.max(initial=0.0)
+    top, most = all_reduce([flat.max(initial=-inf), heaviest], group, largest=True)
     mass = None if mass is None else mass / (most or 1.0)
     flat = flat if mass is None else np.where(mass > 0, flat, -inf)
     each = np.ones(len(flat)) if mass is None else mass
     relative = each @ np.exp(flat - (top if top > -inf else 0.0))
     facts = [len(flat), bad, each.sum(), each @ (flat > -inf), relative, mass is not None, 1]
-    size, bad, whole, possible, sum_relative, weighted, processes = all_sums(facts, group)
+    size, bad, whole, possible, sum_relative, weighted, processes = all_reduce(facts, group)
     if weighted not in (0, processes):
         raise InputTypeError(f"weights must be given in all processes or in none, got them in {int(weighted)}")
     if not whole:
@@ -419,4 +420,4 @@ class _Shards(_Problems):
 
     def sum(self, terms: Array) -> Array:
         mine = super().sum(terms)
-        return mine + like(np.array(all_sums(host_view(mine), self.process_group)), mine) - detach(mine)
+        return mine + like(np.array(all_reduce(host_view(mine), self.process_group)), mine) - detach(mine)

@@ -178,7 +178,7 @@ def solve_pool(values: Floats, masses: Floats | None, target: float, group: Any 
         -0.693147
     """
     size, mass = len(values), len(values) if masses is None else float(masses.sum(dtype=np.float64))
-    n, mass = (size, mass) if group is None else all_sums([size, mass], group)
+    n, mass = (size, mass) if group is None else all_reduce([size, mass], group)
     sample, weight = values, masses
     if n > _FEW:
         at = _places(size, ceil(2 * n ** (2 / 3) * size / n))
@@ -264,11 +264,11 @@ def _partition(
     if group is None:
         return max(below, 0.0), above, value, weight
     tied, at = np.unique(value, return_inverse=True)  # scores of few values: each once, with its mass
-    below, above = all_sums([max(below, 0.0), above], group)
+    below, above = all_reduce([max(below, 0.0), above], group)
     return below, above, *_gather_values(tied, np.bincount(at, weight, len(tied)), group)
 
 
-def all_sums(x: Any, group: Any, *, largest: bool = False) -> list[float]:
+def all_reduce(x: Any, group: Any, *, largest: bool = False) -> list[float]:
     """Return the sums of a few numbers over all processes, or the largest of each."""
     torch = _torch()
     device = "cuda" if str(torch.distributed.get_backend(group)) == "nccl" else "cpu"
