@@ -460,9 +460,10 @@ def _has_files(folder: Path) -> bool:
 
 def read_manifest(where: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the manifest beside a folder, or the one that is this file."""
-    path = f"{as_path(where, 'where')}{MANIFEST}" if os.path.isdir(where) else where
+    path = as_path(where, "where")
+    path = Path(f"{path}{MANIFEST}") if path.is_dir() else path
     with suppress(ValueError, RecursionError, FileNotFoundError):
-        match manifest := json.loads(Path(path).read_bytes()):
+        match manifest := json.loads(path.read_bytes()):
             case {"cut": dict()} if isinstance(manifest.get("inputs", {}), dict):
                 return dict(manifest)
     raise InputError(f"{path} is no manifest of a selection")

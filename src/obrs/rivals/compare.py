@@ -111,12 +111,11 @@ def compare(
         >>> [row["sampler"] for row in rows], rows[0]["G"]
         (['obrs', 'topk'], 2.0)
     """
-    check_budget(budget)
-    if per_label and check_model(model).labels is None:
+    check_budget(budget), check_model(model)
+    if per_label and model.labels is None:
         raise InputError("per_label needs a model with labels; give Model(..., labels=...)")
-    if samplers is None:
-        samplers = _usable(check_model(model))
-    given = [samplers] if isinstance(samplers, str) else check_list(samplers, "samplers")
+    names = _usable(model) if samplers is None else samplers
+    given = [names] if isinstance(names, str) else check_list(names, "samplers")
     if metrics is not None and (not isinstance(metrics, Mapping) or not all(map(callable, metrics.values()))):
         raise InputTypeError(f"metrics must be functions of samples by name, got {metrics!r:.60}")
     chosen = {name if isinstance(name, str) else repr(name): _sampler(name, budget) for name in given}

@@ -93,7 +93,8 @@ def checkpoints(folder: str | Path) -> list[Path]:
 
 def read_state(folder: str | Path) -> State:
     """Return what the latest checkpoint of a run holds, or a checkpoint that is named itself."""
-    found = [Path(folder)] if as_path(folder, "the folder of a run").is_file() else checkpoints(folder)
+    path = as_path(folder, "the folder of a run")
+    found = [path] if path.is_file() else checkpoints(path)
     if not found:
         raise InputError(f"{folder} has no checkpoint; give the out= of a run")
     state = State(*read_tensors(found[-1], "a checkpoint of a run"))
