@@ -92,7 +92,7 @@ def goal(target: float | None, met: bool | None, unit: str = "") -> str:
     return "" if met is None else f"<= {target:g}{unit} {'met' if met else 'MISSED'}"
 
 
-def missed(rows: Iterable[Mapping[str, Any]]) -> int:
+def exit_code(rows: Iterable[Mapping[str, Any]]) -> int:
     """Return 1 if a target is missed, as an exit code."""
     return int(any(row.get("met") is False for row in rows))
 

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 import torch
-from bench import goal, medians, missed, options, take_turns, write
+from bench import exit_code, goal, medians, options, take_turns, write
 
 from obrs.draws import normals, uniforms
 
@@ -102,7 +102,7 @@ def main(argv: list[str] | None = None) -> int:
     threads = torch.get_num_threads()
     config = {"n": args.n, "repeat": args.repeat, "torch_threads": threads, "cores": os.cpu_count()}
     write(args.out, "draws", config, ("numpy", "torch", "jax"), rows=rows)
-    return missed(rows)
+    return exit_code(rows)
 
 
 if __name__ == "__main__":

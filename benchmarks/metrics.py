@@ -65,7 +65,7 @@ def features(n: int, dim: int, seed: int) -> torch.Tensor:
     return torch.from_numpy(np.maximum(latent @ mix + np.float32(0.3) * noise + np.float32(0.02 * seed), 0))
 
 
-def clocked(call: Callable[[], Any]) -> tuple[float, float, Any]:
+def clock(call: Callable[[], Any]) -> tuple[float, float, Any]:
     """Return CPU seconds, wall seconds and the result."""
     cpu, wall = process_time(), perf_counter()
     result = call()
@@ -74,7 +74,7 @@ def clocked(call: Callable[[], Any]) -> tuple[float, float, Any]:
 
 def compare(name: str, ours: Callable[[], float], rival: Callable[[], float], repeat: int, target: float | None) -> Row:
     """Let two contestants take turns, after one warm-up of each."""
-    turns = [(clocked(ours), clocked(rival)) for _ in range(repeat + 1)][1:]
+    turns = [(clock(ours), clock(rival)) for _ in range(repeat + 1)][1:]
     cpu, wall = (median(mine[i] for mine, _ in turns) for i in (0, 1))
     rival_cpu, rival_wall = (median(theirs[i] for _, theirs in turns) for i in (0, 1))
     mine, theirs = turns[0][0][2], turns[0][1][2]
@@ -112,8 +112,8 @@ def curve_rows(n: int, dim: int, repeat: int) -> list[Row]:
     pool = weightings(np.random.default_rng(3).standard_normal(n), np.linspace(1, 8, BUDGETS))
     turns = [
         (
-            clocked(lambda: frechet_curve(real=real, fake=fake, weights=pool)),
-            clocked(lambda: frechet(real=real, fake=fake)),
+            clock(lambda: frechet_curve(real=real, fake=fake, weights=pool)),
+            clock(lambda: frechet(real=real, fake=fake)),
         )
         for _ in range(repeat)
     ]
@@ -234,7 +234,7 @@ def main(argv: list[str] | None = None) -> int:
     config = {"n": args.n, "dim": args.dim, "repeat": args.repeat}
     config |= {"torch_threads": torch.get_num_threads(), "cores": os.cpu_count()}
     bench.write(args.out, "metrics", config, ("numpy", "torch", "torchmetrics"), rows=rows)
-    return bench.missed(rows)
+    return bench.exit_code(rows)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from bench import goal, medians, missed, options, take_turns, write
+from bench import exit_code, goal, medians, options, take_turns, write
 
 import obrs
 
@@ -79,7 +79,7 @@ def main(argv: list[str] | None = None) -> int:
         "cores": os.cpu_count(),
     }
     write(args.out, "plan", config, rows=rows)
-    return missed(rows)
+    return exit_code(rows)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import tracemalloc
 from pathlib import Path
 from time import process_time
 
-from bench import alone, goal, memory, missed, options, write
+from bench import alone, exit_code, goal, memory, options, write
 
 ROWS, LENGTH, KEEP = 1024, 8192, 0.25
 SECONDS = 0.5
@@ -50,7 +50,7 @@ def ready(level, rows, length):
     return given, lambda: obrs.rollout(*given, keep=KEEP, **options)
 
 
-def timed(level, rows, length, repeats):
+def time(level, rows, length, repeats):
     """Time one level beside a pass over the log-probs, in this process."""
     given, choose = ready(level, rows, length)
     times = {"seconds": [], "pass": []}
@@ -65,7 +65,7 @@ def timed(level, rows, length, repeats):
     return {"seconds": round(best["seconds"], 4), "passes": round(best["seconds"] / best["pass"], 1)}
 
 
-def held(level, rows, length):
+def weigh(level, rows, length):
     """Find the largest copy that one level makes, and the memory that it adds, in this process."""
     given, choose = ready(level, rows, length)
     reset_peak()
@@ -86,17 +86,17 @@ def largest_tensor(call):
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves
 
-    def stored(values):
-        storages = [x.untyped_storage() for x in tree_leaves(values) if hasattr(x, "untyped_storage")]
-        return {storage.data_ptr(): storage.nbytes() for storage in storages}
+    def storages(values):
+        parts = [x.untyped_storage() for x in tree_leaves(values) if hasattr(x, "untyped_storage")]
+        return {part.data_ptr(): part.nbytes() for part in parts}
 
     class Watch(TorchDispatchMode):
         largest = 0
 
         def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
             made = operation(*args, **(kwargs or {}))
-            old = stored((args, kwargs))
-            self.largest = max([self.largest, *(size for at, size in stored(made).items() if at not in old)])
+            old = storages((args, kwargs))
+            self.largest = max([self.largest, *(size for at, size in storages(made).items() if at not in old)])
             return made
 
     with Watch() as watch:
@@ -119,7 +119,7 @@ def main():
     arguments = parser.parse_args()
     shape = (arguments.rows, arguments.length)
     if arguments.level:
-        found = held(arguments.level, *shape) if arguments.memory else timed(arguments.level, *shape, arguments.repeats)
+        found = weigh(arguments.level, *shape) if arguments.memory else time(arguments.level, *shape, arguments.repeats)
         print(json.dumps(found))
         return 0
     rows = []
@@ -138,7 +138,7 @@ def main():
     config = {"rows": arguments.rows, "length": arguments.length, "keep": KEEP, "target_seconds": SECONDS}
     config |= {"seconds": "CPU, best of the repeats", "repeats": arguments.repeats}
     write(arguments.out, "rollout", config, ("torch", "numpy"), rows=rows)
-    return missed(rows)
+    return exit_code(rows)
 
 
 if __name__ == "__main__":

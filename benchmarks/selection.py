@@ -22,7 +22,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from bench import goal, missed, options, seconds, write
+from bench import exit_code, goal, options, seconds, write
 
 import obrs
 from obrs.selection import DESIGNS, inclusion_probability, select
@@ -112,7 +112,7 @@ def gumbel_inclusion(log_ratio: Floats, n: int, repetitions: int) -> Floats:
     return inclusion / repetitions
 
 
-def left(p: Floats, kept: Floats, key: str) -> float | None:
+def loss(p: Floats, kept: Floats, key: str) -> float | None:
     """Return the divergence of p from what is kept; None stands for infinity."""
     kept = kept / kept.sum()
     if key == "kl" and np.any((kept == 0) & (p > 0)):
@@ -167,8 +167,8 @@ def compare(log_ratio: Floats, n: int, spread: float, repetitions: int) -> list[
             "method": name,
             "error": float(np.mean(np.abs(copies / repetitions - pi)) / pi.mean()),
             "error_by_noise": noise,
-            "kl": left(p, inclusion[name], "kl"),
-            "tv": left(p, inclusion[name], "tv"),
+            "kl": loss(p, inclusion[name], "kl"),
+            "tv": loss(p, inclusion[name], "tv"),
             "distinct": float(present.sum() / repetitions / n),
             "repeats": float(1 - present.sum() / copies.sum()),
             "rmse": float(plain),
@@ -179,7 +179,7 @@ def compare(log_ratio: Floats, n: int, spread: float, repetitions: int) -> list[
             once = -np.expm1(n * np.log1p(-p))
             error = float(np.mean(np.abs(present / repetitions - pi)) / pi.mean())
             row = row | {"method": "multinomial, repeats dropped", "error": error, "repeats": 0.0}
-            row |= {"kl": left(p, once, "kl"), "tv": left(p, once, "tv"), "rmse": None, "rmse_weighted": None}
+            row |= {"kl": loss(p, once, "kl"), "tv": loss(p, once, "tv"), "rmse": None, "rmse_weighted": None}
             rows.append(row)
     return rows
 
@@ -225,7 +225,7 @@ def main(argv: list[str] | None = None) -> int:
         "null": "kl: infinite; otherwise not measured",
     }
     write(args.out, "selection", config, timings=timings, rows=rows)
-    return missed(timings)
+    return exit_code(timings)
 
 
 if __name__ == "__main__":

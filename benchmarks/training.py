@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from bench import goal, missed, options, write
+from bench import exit_code, goal, options, write
 
 import obrs
 from obrs.training import critic_loss, generator_loss
@@ -130,7 +130,7 @@ def main():
     config = {"rounds": arguments.rounds, "threads": 1, "cores": os.cpu_count()}
     loads = {"before": round(load, 2), "after": round(os.getloadavg()[0], 2)}
     write(arguments.out, "training", config, ("torch",), rows=rows, load=loads)
-    return missed(rows)
+    return exit_code(rows)
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ API = {
 }
 
 
-def exported(module):
+def public_names(module):
     """Return the names in `__all__` of a module, read without importing it."""
     place = ROOT / "src" / Path(*module.split("."))
     path = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
@@ -64,11 +64,11 @@ def exported(module):
 
 def api_page(title, modules):
     """Return the Markdown of an API page."""
-    front = exported("obrs")
+    front = public_names("obrs")
     lines = [f"# {title}", ""]
     for entry in modules:
         module, _, chosen = entry.partition(": ")
-        for name in chosen.split() or exported(module):
+        for name in chosen.split() or public_names(module):
             if module == "obrs" or name not in front:
                 # of a file and a function of one name, Griffe would take the file
                 is_file = (ROOT / "src" / Path(*module.split("."), f"{name}.py")).is_file()

@@ -45,7 +45,7 @@ def descend(optimiser, loss):
     optimiser.step()
 
 
-def left(generator, budget):
+def loss(generator, budget):
     """The GAN divergence that the best ratio leaves at a budget, between shares of small square cells."""
     with torch.no_grad():
         p, q = shares(data), shares(generator(torch.randn(len(data), 2)))
@@ -70,7 +70,7 @@ of_generator, of_critic = adam(generator, 1e-3), adam(critic, 2e-3)
 for _ in range(first):
     descend(of_critic, softplus(-critic(real())).mean() + softplus(critic(fake().detach())).mean())
     descend(of_generator, softplus(-critic(fake())).mean())
-print(f"the GAN:          {left(generator, 1):.3f}, after rejection at K = {BUDGET} {left(generator, BUDGET):.3f}")
+print(f"the GAN:          {loss(generator, 1):.3f}, after rejection at K = {BUDGET} {loss(generator, BUDGET):.3f}")
 
 # The last stage: a critic that sees narrow modes, alone at first, then the generator for what rejection keeps
 critic = mlp_critic(width=64, layers=2, activation="silu", waves=64)
@@ -82,4 +82,4 @@ for step in range(-alone, last):
         of_generator.param_groups[0]["lr"] = 7e-4 * min(1, (1 - step / last) / 0.6)
         log_ratio = critic(fake())
         descend(of_generator, goal(log_ratio, solve_cut(log_ratio.detach(), BUDGET)))
-print(f"after the stage:  {left(generator, 1):.3f}, after rejection at K = {BUDGET} {left(generator, BUDGET):.3f}")
+print(f"after the stage:  {loss(generator, 1):.3f}, after rejection at K = {BUDGET} {loss(generator, BUDGET):.3f}")

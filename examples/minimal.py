@@ -37,7 +37,7 @@ def log_ratio(x):
     return np.log(density(TARGET, x)) - np.log(density(MODEL, x))
 
 
-def left(rule, name):
+def divergence(rule, name):
     """Divergence from the target to what is kept, by quadrature: E_kept[f(p / kept)]."""
     p, q = density(TARGET, GRID), density(MODEL, GRID)
     kept = q * np.exp(rule(log_ratio(GRID)))
@@ -58,10 +58,10 @@ def table(budgets, n=100_000):
             {
                 "budget": budget,
                 "rate": float(np.mean(accepted)),
-                "kl before": left(before, "kl"),
-                "kl after": left(rule, "kl"),
-                "tv before": left(before, "tv"),
-                "tv after": left(rule, "tv"),
+                "kl before": divergence(before, "kl"),
+                "kl after": divergence(rule, "kl"),
+                "tv before": divergence(before, "tv"),
+                "tv after": divergence(rule, "tv"),
             }
         )
     return rows

@@ -26,7 +26,7 @@ def samples(n, seed):
     return BUMPS[rng.integers(8, size=n)] + SIGMA * rng.normal(size=(n, 2))
 
 
-def near(x):
+def share_near(x):
     """The share within four standard deviations of a bump."""
     return np.mean(np.linalg.norm(x[:, None] - BUMPS, axis=2).min(axis=1) < 4 * SIGMA)
 
@@ -68,7 +68,7 @@ def main():
     for name, x in (("proposed", model.propose(range(N))), (f"kept, 1 in {1 / kept.rate:.2f}", kept.x)):
         x = x.detach().numpy()
         left = np.abs(shares(x) - target).sum() / 2
-        print(f"{name:15} {100 * near(x):5.1f} % near a bump, total variation {left:.3f}")
+        print(f"{name:15} {100 * share_near(x):5.1f} % near a bump, total variation {left:.3f}")
 
 
 if __name__ == "__main__":

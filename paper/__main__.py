@@ -49,7 +49,7 @@ def _run(words: list[str]) -> None:
     parser.add_argument("--preset", default="default")
     parser.add_argument("--out", type=Path, default=Path("out"))
     if "--help" in words or "-h" in words:
-        print(_about(words[0]))
+        print(_describe(words[0]))
         return
     known, rest = parser.parse_known_args(words)
     changes = read_fields(rest)
@@ -60,7 +60,7 @@ def _run(words: list[str]) -> None:
         print(f"{experiment(known.name).table(record)}\n\nresult: {home}.json\npicture: {home}.png\n{_NEXT}")
 
 
-def _about(name: str) -> str:
+def _describe(name: str) -> str:
     """Return what an experiment is, its presets, and its fields with their defaults."""
     module = experiment(name)
     config = module.PRESETS["default"]

@@ -28,7 +28,7 @@ from obrs.root import brent
 from obrs.rules import Choice
 from obrs.split import left_after
 
-from .gan25 import SMOKE, ExactRatio, Settings, one_thread, score, trained
+from .gan25 import SMOKE, ExactRatio, Settings, fit_gan, one_thread, score
 from .image_gans import load_gan, parts
 from .image_ratios import committed_judge
 from .record import Numbers, Record
@@ -92,8 +92,8 @@ def run(config: Config, rows: Record) -> None:
 
 def _gaussians(config: Config) -> tuple[Numbers, list[Numbers], Any]:
     """Return log-ratios of a pilot and of fresh proposals of each seed, and what judges positions among them."""
-    gan = trained(Settings.of(config))
-    ratio = ExactRatio.of(gan.generator, config.exact_samples)
+    gan = fit_gan(Settings.select(config))
+    ratio = ExactRatio.fit(gan.generator, config.exact_samples)
     number = config.rows * max(config.budgets)
     made = [gan.propose(1 + seed)(np.arange(number)).numpy() for seed in range(config.seeds)]
     pilot = ratio(gan.propose(0)(np.arange(config.pilot)).numpy())
@@ -207,19 +207,20 @@ def _split(config: Config, k: float) -> dict[str, Any]:
     pilot, *fresh = np.split(draws, config.seeds + 1, axis=1)
     labels = np.repeat(np.arange(16), config.group)
 
-    def left(budgets: Numbers) -> dict[str, Numbers]:
+    def measure(budgets: Numbers) -> dict[str, Numbers]:
         """Return mean and largest KL of groups, by seed."""
         by_group = np.array([left_after(list(part), budgets, kl) for part in fresh])
         return {"mean": by_group.mean(axis=1), "largest": by_group.max(axis=1)}
 
     def alike(goal: float) -> float:
         """Return the budget for each group alike that leaves as much."""
-        return float(np.exp(brent(lambda x: left(np.full(16, np.exp(x)))["mean"].mean() - goal, 0.0, np.log(64 * k))))
+        top = np.log(64 * k)
+        return float(np.exp(brent(lambda x: measure(np.full(16, np.exp(x)))["mean"].mean() - goal, 0.0, top)))
 
-    found: dict[str, Any] = {"equal": left(np.full(16, k))}
+    found: dict[str, Any] = {"equal": measure(np.full(16, k))}
     for goal in ("kl", "minimax"):
         rule = Grouped.fit(pilot.reshape(-1), k, labels, split=goal)
-        found[goal] = {"promised": rule.left, "budgets": np.array(rule.budgets)} | left(np.array(rule.budgets))
+        found[goal] = {"promised": rule.left, "budgets": np.array(rule.budgets)} | measure(np.array(rule.budgets))
         found[goal]["equals"] = alike(float(found[goal]["mean"].mean()))
     return found
 
@@ -251,13 +252,13 @@ def _tables(record: Record) -> dict[str, tuple[list[str], list[list[str]]]]:
 
 
 def _caps(found: Mapping[str, Any], model: str, record: Record) -> list[list[str]]:
-    def judged(row: Mapping[str, Any]) -> list[str]:
+    def judge_cells(row: Mapping[str, Any]) -> list[str]:
         return [_spread(row[key], digits) for key, digits in _DIGITS[model].items()]
 
-    lines = [["1", "the model itself", _number(found["none"]), "", *judged(found["model 1"])]]
+    lines = [["1", "the model itself", _number(found["none"]), "", *judge_cells(found["model 1"])]]
     for k, (method, look) in product(record.config["budgets"], METHODS.items()):
         row = found[f"{method} {k}"]
-        lines.append([f"{k}", look.label, _number(row["closed"]), _spread(row["kl"]), *judged(row)])
+        lines.append([f"{k}", look.label, _number(row["closed"]), _spread(row["kl"]), *judge_cells(row)])
     return lines
 
 

@@ -47,7 +47,7 @@ PRESETS = {"smoke": Config(points=2001), "default": Config()}
 
 def run(config: Config, rows: Record) -> None:
     """Compute the pair and what the three rules make of it."""
-    pair = Pair.of(mixture(TARGET), mixture(MODEL), np.linspace(-8.0, 8.0, config.points))
+    pair = Pair.evaluate(mixture(TARGET), mixture(MODEL), np.linspace(-8.0, 8.0, config.points))
     mass = pair.q * pair.step
     obrs = Budgeted.fit(pair.log_ratio, config.budget, weights=mass)
     log_m, keep = float(pair.log_ratio.max()), 1 / config.budget
@@ -58,7 +58,7 @@ def run(config: Config, rows: Record) -> None:
         rows.add("model", {"slope": slope} | _numbers(pair) | shown)
     rules: dict[str, Rule] = {"exact": Unbudgeted.fit(pair.log_ratio), "drs": drs, "obrs": obrs}
     for name, rule in rows.todo(rules):
-        accept, kept = np.exp(rule(pair.log_ratio)), pair.kept(rule)
+        accept, kept = np.exp(rule(pair.log_ratio)), pair.keep(rule)
         with np.errstate(divide="ignore"):
             after = Pair(pair.x, pair.log_p, np.log(kept))
         rate = float(np.sum(pair.q * accept) * pair.step)
@@ -94,7 +94,7 @@ def figure(record: Record) -> Any:
         if name in RULES:
             label = f"{style.label}, keeps {100 * row['rate']:.0f} %"
             acceptance.plot(numbers(record["model"]["x"]), row["acceptance"], label=label, **line)
-    _scaling(scaling, record)
+    _draw_scaling(scaling, record)
     densities.set(title="Target, model, and what is kept", xlabel="x", ylabel="density", xlim=(-4, 5), ylim=(0, 0.78))
     densities.legend(loc="upper right", ncols=2)
     acceptance.set(title="Acceptance functions", xlabel="x", ylabel="probability to be kept", xlim=(-4, 5))
@@ -108,7 +108,7 @@ def figure(record: Record) -> Any:
     return caption(drawn, record.experiment, f"DRS and OBRS keep 1 proposal in {budget:g}. {words}")
 
 
-def _scaling(axes: Any, record: Record) -> None:
+def _draw_scaling(axes: Any, record: Record) -> None:
     """Draw both curves, arrows of the K-fold scaling between them, and the line of slope K c."""
     for name in ("model", "obrs"):
         axes.plot(record[name]["recall"], record[name]["precision"], color=LOOKS[name].colour, label=LOOKS[name].label)

@@ -12,7 +12,7 @@ from obrs._text import text_table
 
 from .gan25 import SIGMA, SMOKE, TARGET, Settings, score
 from .record import Record, numbers
-from .rivals import method, prepared
+from .rivals import method, prepare
 from .style import LOOKS, PALETTE, canvas, caption
 
 __all__ = ["PRESETS", "Config", "figure", "run", "table"]
@@ -41,7 +41,7 @@ def run(config: Config, rows: Record) -> None:
         if name == "target":
             x, calls = TARGET.sample(config.n, seed=config.seed + 1), 0
         else:
-            sampler, model = method(name, prepared(Settings.of(config), rows.progress), config.budget)
+            sampler, model = method(name, prepare(Settings.select(config), rows.progress), config.budget)
             kept = sampler(model, config.n, seed=config.seed, progress=False)
             x, calls = np.asarray(kept.x, dtype=np.float64), kept.calls.generator
         distance = np.sqrt(np.square(x[:, None] - TARGET.means).sum(axis=2).min(axis=1))

@@ -40,7 +40,7 @@ from .image_sheet import as_text, draw_sheet, title
 from .record import Checked, Record, numbers
 from .style import PALETTE, canvas, caption, tidy
 
-__all__ = ["CEILING", "PRESETS", "Config", "Flatness", "direction", "divergence_left", "figure", "flatness", "moved"]
+__all__ = ["CEILING", "PRESETS", "Config", "Flatness", "direction", "divergence_left", "figure", "flatness", "move"]
 __all__ += ["run", "table"]
 
 CEILING = 2 * log(2)
@@ -91,7 +91,7 @@ def direction(weights: Mapping[str, Tensor], seed: int, *key: str | int) -> dict
     return found
 
 
-def moved(generator: Any, x: float, y: float, axes: Sequence[Mapping[str, Tensor]], z: Tensor) -> Tensor:
+def move(generator: Any, x: float, y: float, axes: Sequence[Mapping[str, Tensor]], z: Tensor) -> Tensor:
     """Return what the generator makes of latents when its weights are moved by x and y along two directions."""
     first, second = axes
     with torch.no_grad():
@@ -162,7 +162,7 @@ def _fakes(subject: _Subject, samples: int, pair: int, x: float, y: float) -> li
     weights = dict(generator.named_parameters())
     axes = [direction(weights, subject.seed, "landscape", pair, axis) for axis in ("x", "y")]
     ids = (np.arange(start, start + samples) for start in (_FRESH, 0))
-    return [moved(generator, x, y, axes, normals(i, generator.spec["latent"], seed=_SEED, like=like)) for i in ids]
+    return [move(generator, x, y, axes, normals(i, generator.spec["latent"], seed=_SEED, like=like)) for i in ids]
 
 
 def run(config: Config, rows: Record) -> None:
@@ -239,7 +239,7 @@ def _all_flatness(record: Record) -> Floats:
     return np.asarray(found).transpose(1, 3, 2, 0)
 
 
-def _seen(number: int) -> str:
+def _view_name(number: int) -> str:
     return f"{number} components" if number else "pixels"
 
 
@@ -257,7 +257,7 @@ def table(record: Record) -> str:
         measures = {"mean": mean, "slope": slope, relative: slope / slope[0], "local minima": minima}
         for label, values in measures.items():
             cells = [f"{m:.3f} ± {e:.3f}" for m, e in zip(values.mean(axis=1), _error(values), strict=True)]
-            lines.append([f"{_seen(number)}: {label}", *cells])
+            lines.append([f"{_view_name(number)}: {label}", *cells])
     head = ["GAN divergence left", *(f"K = {k:g}" for k in record.config["budgets"])]
     return f"{text_table(head, lines)}\nthe paper: lower and flatter with K, without numbers"
 
@@ -274,7 +274,7 @@ def figure(record: Record) -> Any:
         for at, budget in enumerate(config["budgets"]):
             shade = _draw_surface(panels[view, at], axis, surfaces[view, at])
             name = "no rejection" if budget == 1 else f"OBRS, K = {budget:g}"
-            panels[view, at].set_title(f"{name}; the critic sees {_seen(number)}", fontsize=10)
+            panels[view, at].set_title(f"{name}; the critic sees {_view_name(number)}", fontsize=10)
     bar = upper.colorbar(shade, ax=panels, shrink=0.6, aspect=40, location="bottom", ticks=_LEVELS)
     bar.set_label(f"GAN divergence left between real digits and what is kept, at most 2 log 2 = {CEILING:.2f}")
     *sheets, slopes = lower.subplots(1, 3, width_ratios=[1, 1, 1.1])
@@ -315,7 +315,7 @@ def _draw_slopes(axes: Any, record: Record) -> None:
     for number, (mean, slope, _), colour in zip(config["components"], _all_flatness(record), _COLOURS, strict=False):
         for values, name, line in ((slope, "slope", "-"), (mean, "mean", ":")):
             share, looks = values / values[0], {"color": colour, "ls": line, "marker": "o", "ms": 5}
-            axes.errorbar(at, share.mean(axis=1), 1.96 * _error(share), label=f"{name}, {_seen(number)}", **looks)
+            axes.errorbar(at, share.mean(axis=1), 1.96 * _error(share), label=f"{name}, {_view_name(number)}", **looks)
     axes.set(xticks=at, xticklabels=[f"{k:g}" for k in config["budgets"]], xlabel="K", ylim=(0, 2))
     axes.set_title("Over that without rejection", fontsize=10)
     tidy(axes, "upper left")

@@ -66,10 +66,10 @@ def run(config: Config, rows: Record) -> None:
 
 def _measure(config: Config, name: str, seed: int, progress: bool | None) -> dict[str, Any]:
     target = lookup(TOYS, name, "target")()
-    target = target.standardised() if isinstance(target, Mixture) else target
+    target = target.standardise() if isinstance(target, Mixture) else target
     points = torch.tensor(target.sample(config.real, seed=seed), dtype=torch.float32)
     gan = train_gan(points, config.steps, config.critic_steps, seed, progress=progress)
-    exact = ExactRatio.of(gan.generator, config.exact_samples, edge=_EDGE, target=target)
+    exact = ExactRatio.fit(gan.generator, config.exact_samples, edge=_EDGE, target=target)
     with torch.no_grad():
         x = gan.propose(seed + 1)(np.arange(config.proposals))
         ratios = {"learned": gan.log_ratio(x).double().numpy(), "exact": exact(x).numpy()}

@@ -65,14 +65,14 @@ def run(config: Config, rows: Record) -> None:
         best = rows[f"minima {name}"]["minima"][0]
         pair = _pair(best["mean"], best["sd"], x)
         left = {key: pair.profile().divergence("gan", k) for key, k in budgets.items()}
-        rows.add(row, left | pair.shown(config.budget, within=6))
+        rows.add(row, left | pair.curves(config.budget, within=6))
     descents = product(MODES, STARTS[: config.starts])
     for name, (mode, start) in rows.todo({f"{mode} from {s[0]:g}, {s[1]:g}": (mode, s) for mode, s in descents}):
         rows.add(name, _descent(config, mode, start, x))
 
 
 def _pair(mean: float, sd: float, x: Numbers) -> Pair:
-    return Pair.of(mixture(TARGET), mixture(((1.0, mean, sd),)), x)
+    return Pair.evaluate(mixture(TARGET), mixture(((1.0, mean, sd),)), x)
 
 
 def _loss(mean: float, sd: float, budget: float, x: Numbers) -> float:
@@ -124,7 +124,7 @@ def _descent(config: Config, mode: str, start: tuple[float, float], x: Numbers) 
     return found | {"left": _loss(mean, sd, config.budget, x), "path": thin(np.asarray(path), 150)}
 
 
-def _reached(record: Record, row: dict[str, Any]) -> bool:
+def _reaches_best(record: Record, row: dict[str, Any]) -> bool:
     """Tell whether a descent ends at the best minimum."""
     best = record["minima after"]["minima"][0]
     return bool(np.hypot(row["end"][0] - best["mean"], row["end"][1] - best["sd"]) < _REACHED)
@@ -139,7 +139,7 @@ def table(record: Record) -> str:
             cells = [f"minimum {name} rejection", f"{place['mean']:.3f}", f"{place['sd']:.3f}", before]
             lines.append([*cells, f"{place['left']:.4f}", ""])
     for row in (row for row in record.rows if "path" in row):
-        where = "goes to infinity" if row["escaped"] else "reaches the minimum" if _reached(record, row) else ""
+        where = "goes to infinity" if row["escaped"] else "reaches the minimum" if _reaches_best(record, row) else ""
         lines.append([row["row"], *(f"{at:.3f}" for at in row["end"]), "", f"{row['left']:.4f}", where])
     return text_table(["", "mean", "sd", "GAN before", "GAN after", ""], lines)
 

@@ -42,7 +42,7 @@ def run(config: Config, rows: Record) -> None:
     """Compute curves and areas of both models."""
     x = np.linspace(-6.0, 10.0, config.points)
     for name, parts in rows.todo(MODELS):
-        pair = Pair.of(mixture(TARGET), mixture(parts), x)
+        pair = Pair.evaluate(mixture(TARGET), mixture(parts), x)
         curve = pair.profile().curve(points=129)
         slopes = np.asarray([config.low, config.high])
         precision = [float(np.sum(np.minimum(lam * pair.p, pair.q)) * pair.step) for lam in slopes]

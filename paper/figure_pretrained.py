@@ -120,7 +120,7 @@ def _cells(row: dict[str, Any], judge: str, part: str = "cells") -> dict[tuple[s
     }
 
 
-def _called(ratio: str, constant: str) -> str:
+def _label(ratio: str, constant: str) -> str:
     return f"{RATIOS[ratio]}, {CONSTANTS[constant]}"
 
 
@@ -135,9 +135,9 @@ def table(record: Record) -> str:
             if not (cells := _cells(row, judge)):
                 continue
             plain = next(iter(cells.values()))[base][0]
-            lines = [[_called(*key), *(_distance(by[k]) for k in (*obrs, *drs))] for key, by in cells.items()]
+            lines = [[_label(*key), *(_distance(by[k]) for k in (*obrs, *drs))] for key, by in cells.items()]
             shares = [
-                [f"{_called(*key)}, {metric}", *(_share(by[k][metric]) for k in (base, *obrs))]
+                [f"{_label(*key)}, {metric}", *(_share(by[k][metric]) for k in (base, *obrs))]
                 for key, by in _cells(row, judge, "neighbours").items()
                 for metric in ("precision", "recall")
             ]
@@ -190,7 +190,7 @@ def _draw_distances(panels: list[Any], record: Record, row: dict[str, Any], judg
     """Draw OBRS with every ratio and kind of constant, in one panel, or in the two parts of a broken axis."""
     values, base = [], 0.0
     for (ratio, constant), cells in _cells(row, judge).items():
-        called = "tune" if ratio == "tune" else _called(ratio, constant)
+        called = "tune" if ratio == "tune" else _label(ratio, constant)
         style = Look(called, PALETTE[_COLOURS[ratio]], *_STYLES[constant])
         values += [draw_rates(axes, record.config["rates"], cells, "obrs", style) for axes in panels]
         base = cells["model 1"][0]
@@ -221,7 +221,7 @@ def _draw_rules(left: Any, right: Any, record: Record, row: dict[str, Any], judg
         )
         right.errorbar(x, y, dy, dx, color=own.colour, ls=own.line, marker=own.marker, ms=4, lw=1.5, elinewidth=0.8)
     left.axhline(cells["model 1"][0], color="0.5", lw=1)
-    left.set_title(f"OBRS and DRS, {_called(ratio, constant)}", fontsize=9)
+    left.set_title(f"OBRS and DRS, {_label(ratio, constant)}", fontsize=9)
     right.plot(x[0], y[0], marker="X", color="black", ls="", ms=8, label="as it is")
     right.set(xlabel="recall, %", ylabel="precision, %")
     right.set_title("precision and recall", fontsize=9)

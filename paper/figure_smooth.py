@@ -48,16 +48,16 @@ def run(config: Config, rows: Record) -> None:
     for name, separation in rows.todo({f"separation {s:g}": s for s in separations}):
         rows.add(name, _landscape(config, separation))
     loss = rows[f"separation {config.separation:g}"]
-    for name, theta in rows.todo({f"densities {letter}": at for letter, at in _shown(config, loss).items()}):
+    for name, theta in rows.todo({f"densities {letter}": at for letter, at in _choose_shown(config, loss).items()}):
         pair = _pair(config.separation, theta, np.linspace(-30.0, 30.0, 2 * config.points - 1))
-        rows.add(name, {"theta": theta} | pair.shown(config.shown, within=7))
+        rows.add(name, {"theta": theta} | pair.curves(config.shown, within=7))
 
 
 def _pair(separation: float, theta: float, x: Numbers) -> Pair:
     """Return the pair on a grid: two rows of ten Gaussians."""
     places = np.arange(_COMPONENTS)[:, None] - (_COMPONENTS - 1) / 2
     target, model = Mixture(separation * places, _TARGET_VARIANCE**0.5), Mixture(theta * places, _MODEL_VARIANCE**0.5)
-    return Pair.of(target, model, x)
+    return Pair.evaluate(target, model, x)
 
 
 def _landscape(config: Config, separation: float) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def minima(theta: Numbers, loss: Numbers, flat: float = _FLAT) -> list[dict[str,
     ]
 
 
-def _shown(config: Config, row: dict[str, Any]) -> dict[str, float]:
+def _choose_shown(config: Config, row: dict[str, Any]) -> dict[str, float]:
     """Choose four θ for the densities: half the distance in the target, and minima of the first budget."""
     places = numbers([place["low"] for place in row["minima"][0]] or [config.separation])
     best = int(np.argmin(np.abs(places - config.separation)))

@@ -15,7 +15,7 @@ from obrs._text import text_table
 
 from .gan25 import SMOKE, Settings
 from .record import Record
-from .rivals import TUNABLE, generations, method, prepared, tuned
+from .rivals import TUNABLE, generations, method, prepare, tune_step
 from .style import LOOKS, canvas, caption, tidy
 
 __all__ = ["PRESETS", "Config", "curves", "figure", "run", "slower", "table"]
@@ -47,11 +47,11 @@ def run(config: Config, rows: Record) -> None:
     methods = (*STEPPED, *(f"{name}{_PUBLISHED}" for name in TUNABLE))
     wanted |= {f"{name}, {k} steps": (name, float(k)) for name in methods for k in config.steps}
     for row, (called, budget) in rows.todo(wanted):
-        ready = prepared(Settings.of(config), rows.progress)
+        ready = prepare(Settings.select(config), rows.progress)
         name, about = called.removesuffix(_PUBLISHED), {"method": called, "budget": budget}
         sampler, model = method(name, ready, budget)
         if called in TUNABLE:
-            sampler, found = tuned(name, ready, budget, config.n, config.tuning_draws, seed=config.seed)
+            sampler, found = tune_step(name, ready, budget, config.n, config.tuning_draws, seed=config.seed)
             about |= found
         rows.add(row, about | generations(sampler, model, config.n, config.generations, seed=config.seed))
 

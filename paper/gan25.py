@@ -30,10 +30,10 @@ from .scores import histogram_divergence, mode_cells, mode_scores
 from .toys import Density, grid25
 
 __all__ = ["CELLS", "LIKE", "SIGMA", "SMOKE", "TARGET", "ExactRatio", "Gan", "Settings", "one_thread", "score"]
-__all__ += ["train_gan", "trained"]
+__all__ += ["fit_gan", "train_gan"]
 
 
-TARGET = grid25().standardised()
+TARGET = grid25().standardise()
 SIGMA = float(TARGET.sigma[0])
 CELLS = mode_cells(TARGET.means, sigma=SIGMA)
 LIKE = torch.empty(0)
@@ -57,7 +57,7 @@ class Settings(Checked):
     seed: int = 0  # seed of data, weights, batches and samples
 
     @classmethod
-    def of(cls, config: Any, *, seed: int | None = None) -> "Settings":
+    def select(cls, config: Any, *, seed: int | None = None) -> "Settings":
         """Return the settings in a configuration, with its seed or another."""
         values = {field.name: getattr(config, field.name) for field in fields(Settings)}
         return Settings(**values | ({} if seed is None else {"seed": seed}))
@@ -90,14 +90,14 @@ class Gan:
 
 
 @cache
-def trained(settings: Settings, progress: bool | None = None) -> Gan:
+def fit_gan(settings: Settings, progress: bool | None = None) -> Gan:
     """Train the GAN of 25 Gaussians and stop it early; once in a process for the same settings.
 
     The share of high-quality samples varies much from step to step, so it is measured more often where it is nearly
     right.
 
     Example:
-        >>> gan = trained(Settings(real=1000, stop_at=0.01, most=5, critic_steps=2))
+        >>> gan = fit_gan(Settings(real=1000, stop_at=0.01, most=5, critic_steps=2))
         >>> gan.propose(0)(np.arange(3)).shape
         torch.Size([3, 2])
 
@@ -108,7 +108,7 @@ def trained(settings: Settings, progress: bool | None = None) -> Gan:
     precision = 0.0
     with bar("training", settings.stop_at, progress) as tell:
 
-        def finished(step: int, draw: Callable[[int], Any]) -> bool:
+        def done(step: int, draw: Callable[[int], Any]) -> bool:
             nonlocal precision
             if step % (5 if precision > 0.8 * settings.stop_at else 25):
                 return False
@@ -116,7 +116,7 @@ def trained(settings: Settings, progress: bool | None = None) -> Gan:
             tell(precision, f"{100 * precision:.0f} % high quality after {step} steps")
             return abs(precision - settings.stop_at) <= _WITHIN and modes == len(TARGET.means)
 
-        gan = train_gan(points, settings.most, settings.critic_steps, settings.seed, finished, progress)
+        gan = train_gan(points, settings.most, settings.critic_steps, settings.seed, done, progress)
     return replace(gan, precision=precision)
 
 
@@ -125,13 +125,13 @@ def train_gan(
     steps: int,
     critic_steps: int,
     seed: int,
-    finished: Callable[[int, Callable[[int], Any]], bool] = lambda step, draw: False,
+    done: Callable[[int, Callable[[int], Any]], bool] = lambda step, draw: False,
     progress: bool | None = None,
 ) -> Gan:
     """Train a GAN of points in the plane, then its critic further against the finished generator.
 
     The non-saturating loss, one step each with 256 points, Adam with rate 1e-3 and betas 0.5 and 0.999. The first tenth
-    of the points is held out. After each step `finished` is called with its number and a function that draws samples;
+    of the points is held out. After each step `done` is called with its number and a function that draws samples;
     True ends the training.
 
     References:
@@ -154,7 +154,7 @@ def train_gan(
                 fake = generator(torch.randn(256, 2, generator=random))
                 descend(adams[0], softplus(-critic(x)).mean() + softplus(critic(fake.detach())).mean())
                 descend(adams[1], softplus(-critic(fake)).mean())
-            if finished(step, draw):
+            if done(step, draw):
                 break
         generator.eval().requires_grad_(False)
         critic.eval()
@@ -196,7 +196,7 @@ class ExactRatio:
     side: int  # cells a side
 
     @classmethod
-    def of(
+    def fit(
         cls, generator: Any, samples: int, *, cells_per_sigma: float = 4, edge: float = 2.5, target: Density = TARGET
     ) -> "ExactRatio":
         """Fill the histogram with latents of an even lattice: its counts vary less than those of random ones."""

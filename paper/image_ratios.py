@@ -35,9 +35,9 @@ from .image_sheet import JUDGES, as_text
 from .nets.cifar import CifarClassifier, load_unit
 from .record import Checked, Numbers
 
-__all__ = ["Effort", "Fitted", "Judging", "Logit", "Subject", "calibrated", "committed_judge", "distances"]
-__all__ += ["fit_ratios", "fit_tune", "given", "inception_features", "neighbour_cells", "prepare", "propose", "see"]
-__all__ += ["sheet", "subject_of", "with_gan", "with_pool"]
+__all__ = ["Effort", "Fitted", "Judging", "Logit", "Subject", "calibrate", "committed_judge", "distances"]
+__all__ += ["fit_ratios", "fit_tune", "inception_features", "neighbour_cells", "prepare", "propose", "see"]
+__all__ += ["select_inputs", "sheet", "subject_of", "with_gan", "with_pool"]
 
 _FRESH = 1 << 40  # ids of proposals that are in no pool
 _TUNED = {"celeba": 4e-5}  # rates at which critics of BigGANs are trained further, from the authors' scripts
@@ -232,7 +232,7 @@ class Logit(nn.Module):  # type: ignore[misc]
         return found if found.ndim == 1 else found[:, -1]
 
 
-def given(source: Any, x: Any, label: Any) -> Any:
+def select_inputs(source: Any, x: Any, label: Any) -> Any:
     """Return images as a ratio of this generator takes them: with their labels if the generator has labels."""
     return x if source.classes is None else (x, label)
 
@@ -242,27 +242,27 @@ def fit_ratios(
 ) -> dict[str, Fitted]:
     """Fit ratios to a GAN, keys of `RATIOS`; where the generator takes labels, so does the ratio."""
     gan, real = subject.source, subject.split["ratio"]
-    fakes = given(gan, *propose(gan, np.arange(_FRESH, _FRESH + effort.fakes)))  # made once, for all ratios
+    fakes = select_inputs(gan, *propose(gan, np.arange(_FRESH, _FRESH + effort.fakes)))  # made once, for all ratios
 
     def own() -> Fitted:
         head, columns = Logit(gan), 1 if gan.classes is None else 2
         return Fitted(lambda *x: see(head, *x[:columns]).astype(np.float64), float("nan"), 0.0)
 
-    def refitted(method: Any, steps: int, features: Any = None) -> Fitted:
+    def fit_method(method: Any, steps: int, features: Any = None) -> Fitted:
         begun = process_time()
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "a ratio on .* features of images")  # what they do is the question here
             fit: Any = {"steps": steps, "batch_size": 256, "held_out": 0.2, "seed": subject.seed, "progress": progress}
-            found = refit(given(gan, *real), fakes, method, features=features, **fit)
+            found = refit(select_inputs(gan, *real), fakes, method, features=features, **fit)
         loss, seconds = float(found.report.log_loss), process_time() - begun
-        return Fitted(lambda *x: np.asarray(found(given(gan, *x)), dtype=np.float64), loss, seconds)
+        return Fitted(lambda *x: np.asarray(found(select_inputs(gan, *x)), dtype=np.float64), loss, seconds)
 
     few, rate = max(effort.steps // 3, 1), _TUNED.get(subject.name.rpartition("-")[0])
     ways: dict[str, Callable[[], Fitted]] = {
         "own": own,
-        "tuned": lambda: refitted(FineTune(Logit(gan)) if rate is None else FineTune(Logit(gan), rate), few),
-        "outputs": lambda: refitted(Network(width=96, waves=0), effort.steps, subject.look),
-        "gradients": lambda: refitted(Network(width=96, waves=0), effort.steps, "gradients"),
+        "tuned": lambda: fit_method(FineTune(Logit(gan)) if rate is None else FineTune(Logit(gan), rate), few),
+        "outputs": lambda: fit_method(Network(width=96, waves=0), effort.steps, subject.look),
+        "gradients": lambda: fit_method(Network(width=96, waves=0), effort.steps, "gradients"),
     }
     return {name: ways[name]() for name in which if name in ways}
 
@@ -277,8 +277,8 @@ def fit_tune(
     gan, some = subject.source, [subject.split[part] for part in which]
     x, y = np.concatenate([part.x[:] for part in some]), np.concatenate([part.label for part in some])
     tuned = tune(
-        given(gan, x, y),
-        lambda ids: given(gan, *propose(gan, ids)),
+        select_inputs(gan, x, y),
+        lambda ids: select_inputs(gan, *propose(gan, ids)),
         budget=budget,
         critic=Logit(gan),
         pretrained=(),  # one of the judges would be among the candidates
@@ -286,7 +286,7 @@ def fit_tune(
         seed=subject.seed,
         progress=progress,
     )
-    scores = np.asarray(tuned.log_ratio(given(gan, np.asarray(subject.pool), subject.labels)), dtype=np.float64)
+    scores = np.asarray(tuned.log_ratio(select_inputs(gan, np.asarray(subject.pool), subject.labels)), dtype=np.float64)
     constant = "class" if tuned.recipe is not None and "per class" in tuned.recipe.constants else "global"
     facts = {"log_loss": None, "seconds": tuned.seconds, "recipe": str(tuned.recipe), "confirmed": tuned.confirmed}
     return scores, constant, facts
@@ -306,7 +306,7 @@ def distances(
     cells: dict[str, Any] = {constant: {} for constant in constants}
     for constant in constants:
         for judge, x in subject.spread.items():
-            found = _weighted(subject, scores, constant, len(x), budgets, rules)
+            found = _weigh(subject, scores, constant, len(x), budgets, rules)
             curve = frechet_curve(real=subject.truth[judge], fake=x, weights=found)
             cells[constant][judge] = _by_key(found, curve)
     return cells
@@ -322,7 +322,7 @@ def neighbour_cells(
     judge = judge if judge in subject.spread else next(iter(subject.spread))
     n = min(n, len(subject.spread[judge]))
     size = int(min(rates) * n)
-    found = _weighted(subject, scores, constant, n, [1 / rate for rate in rates], ("obrs", "drs"))
+    found = _weigh(subject, scores, constant, n, [1 / rate for rate in rates], ("obrs", "drs"))
     real, fake = subject.truth[judge][:n], subject.spread[judge][:n]
     curves = neighbour_curves(real=real, fake=fake, weights=found, k=5, size=size, draws=4)
     cells = {metric: _by_key(found, curves[metric]) for metric in ("precision", "recall")}
@@ -331,18 +331,18 @@ def neighbour_cells(
 
 def sheet(subject: Subject, scores: Numbers, constant: str, n: int) -> dict[str, Any]:
     """Return the first n proposals of the pool as text, and which of them are kept at one half."""
-    a = _weighted(subject, scores, constant, len(scores), (2.0,), ("obrs",)).weights[1, :n]
+    a = _weigh(subject, scores, constant, len(scores), (2.0,), ("obrs",)).weights[1, :n]
     kept = accept(np.log(a), np.arange(n), seed=1)
     return {"shape": list(subject.pool.shape[1:]), "sheet": as_text(subject.pool[:n]), "kept": kept.tolist()}
 
 
-def _weighted(
+def _weigh(
     subject: Subject, scores: Numbers, constant: str, n: int, budgets: Sequence[float], rules: Sequence[str]
 ) -> Weightings:
     """Return how likely the first n proposals are kept, with a kind of constant."""
     labels, own = subject.labels[:n], scores[:n]
     if constant == "calibrated":
-        own = calibrated(own, labels, np.bincount(subject.split["ratio"].label))
+        own = calibrate(own, labels, np.bincount(subject.split["ratio"].label))
     return weightings(own, (1, *budgets), rules, labels if constant == "class" else None)
 
 
@@ -353,11 +353,11 @@ def _by_key(found: Weightings, curve: Any) -> dict[str, list[float]]:
     return {f"{rule} {k:g}": [float(value), by.value, by.standard_error] for (rule, k), value, by in values}
 
 
-def calibrated(scores: Numbers, labels: Numbers, counts: Numbers) -> Numbers:
+def calibrate(scores: Numbers, labels: Numbers, counts: Numbers) -> Numbers:
     """Return log-ratios whose mean ratio in each class is the share of the class in the data over that of the pool.
 
     Example:
-        >>> np.exp(calibrated(np.log([1.0, 3.0, 5.0, 5.0]), np.array([0, 0, 1, 1]), np.array([1, 1]))).round(3).tolist()
+        >>> np.exp(calibrate(np.log([1.0, 3.0, 5.0, 5.0]), np.array([0, 0, 1, 1]), np.array([1, 1]))).round(3).tolist()
         [0.5, 1.5, 1.0, 1.0]
     """
     found = np.array(scores, dtype=np.float64)

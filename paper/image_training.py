@@ -120,8 +120,8 @@ class Config(Checked):
             lookup(KINDS, kind, "kind of training")
 
     @property
-    def committed(self) -> bool:
-        """Whether the GANs are read from files."""
+    def reads_files(self) -> bool:
+        """Whether the GANs are read from files that are committed."""
         return self.data == "cifar10" and self.trained
 
     def unit(self, kind: str) -> str:
@@ -237,9 +237,9 @@ def run(config: Config, rows: Record) -> None:
     judges = Judges(config, rows.progress)
     for name, (kind, seed) in rows.todo(config.jobs):
         course, found, seconds, unit = list[list[float]](), dict[str, Any](), 0.0, config.unit(kind)
-        if config.committed and not has_unit(f"{unit}-{seed}"):
+        if config.reads_files and not has_unit(f"{unit}-{seed}"):
             continue
-        if config.committed:
+        if config.reads_files:
             facts = unit_facts(f"{unit}-{seed}")
             course, seconds = facts.get("curve", []), 60 * facts["cpu_minutes"]
             found = facts.get("judged") or judges.judge(load_gan(f"cifar10-{unit}", seed), seed)

@@ -17,9 +17,9 @@ from obrs.ratios.calibration import Isotonic
 from obrs.ratios.refit import Network, refit
 from obrs.rivals import DOT, MHGAN, SAMPLERS, Bare, LatentRS, Model, latent, lipschitz
 
-from .gan25 import ExactRatio, Gan, Settings, one_thread, score, trained
+from .gan25 import ExactRatio, Gan, Settings, fit_gan, one_thread, score
 
-__all__ = ["SPECIAL", "STEP_SIZES", "TUNABLE", "Prepared", "generations", "method", "prepared", "tuned"]
+__all__ = ["SPECIAL", "STEP_SIZES", "TUNABLE", "Prepared", "generations", "method", "prepare", "tune_step"]
 
 _FRESH = 1_000_003  # added to a seed: no sample that is judged has the sum
 
@@ -39,16 +39,16 @@ class Prepared:
 
 @cache
 @one_thread()
-def prepared(settings: Settings, progress: bool | None = None) -> Prepared:
+def prepare(settings: Settings, progress: bool | None = None) -> Prepared:
     """Train the GAN and fit what the methods need; once in a process for the same settings.
 
     Example:
-        >>> ready = prepared(Settings(1000, 0.01, 5, critic_steps=2, refit_steps=2, weight_steps=2, exact_samples=1000))
+        >>> ready = prepare(Settings(1000, 0.01, 5, critic_steps=2, refit_steps=2, weight_steps=2, exact_samples=1000))
         >>> sampler, model = method("obrs", ready, 2.0)
         >>> len(sampler(model, 50))
         50
     """
-    gan, seed = trained(settings, progress), settings.seed
+    gan, seed = fit_gan(settings, progress), settings.seed
     ratio = refit(
         gan.real, gan.propose(seed + _FRESH), Network(), steps=settings.refit_steps, seed=seed, progress=progress
     )
@@ -62,7 +62,7 @@ def prepared(settings: Settings, progress: bool | None = None) -> Prepared:
         ratio,
         ratio.report.log_loss,
         lambda x: isotonic(gan.log_ratio(x)),
-        ExactRatio.of(gan.generator, settings.exact_samples),
+        ExactRatio.fit(gan.generator, settings.exact_samples),
         weights,
         lipschitz(gan.model(), seed=seed),
     )
@@ -100,7 +100,9 @@ TUNABLE = {"dot": "lr", "dgflow": "step", "ddls": "step"}
 
 
 @one_thread()
-def tuned(name: str, ready: Prepared, budget: float, n: int, many: int, *, seed: int = 0) -> tuple[Any, dict[str, Any]]:
+def tune_step(
+    name: str, ready: Prepared, budget: float, n: int, many: int, *, seed: int = 0
+) -> tuple[Any, dict[str, Any]]:
     """Choose the step of a method: of `STEP_SIZES`, the one whose samples are closest to the target.
 
     It is judged by what the table shows, the KL of n samples at the same budget, as a mean of many draws. Their latents

@@ -59,7 +59,7 @@ class Cells(NamedTuple):
     """A partition of the plane: the mass of the target in each cell, and a map from points to indices of cells."""
 
     masses: Numbers
-    of: Callable[[Numbers], Numbers]
+    assign: Callable[[Numbers], Numbers]
 
 
 def mode_cells(modes: Numbers, *, sigma: float) -> Cells:
@@ -77,7 +77,7 @@ def mode_cells(modes: Numbers, *, sigma: float) -> Cells:
         >>> cells = mode_cells(np.array([[0.0, 0.0], [9.0, 0.0]]), sigma=1.0)
         >>> cells.masses[[0, -1]].round(4)
         array([0.0417, 0.0003])
-        >>> cells.of(np.array([[0.1, 0.1], [0.1, 1.3], [8.5, 0.1], [4.5, 0.0]]))
+        >>> cells.assign(np.array([[0.1, 0.1], [0.1, 1.3], [8.5, 0.1], [4.5, 0.0]]))
         array([ 0,  4, 13, 24])
     """
     rings, sectors, n_sigma = 3, 4, 4.0
@@ -87,7 +87,7 @@ def mode_cells(modes: Numbers, *, sigma: float) -> Cells:
     inside = -np.expm1(-(n_sigma**2) / 2)  # mass of a disc
     last = len(modes) * rings * sectors
 
-    def of(x: Numbers) -> Numbers:
+    def assign(x: Numbers) -> Numbers:
         mode, distance = _nearest_mode(x, modes)
         distance /= sigma
         below = -np.expm1(-np.square(distance) / 2) / inside  # share of a disc's mass up to here
@@ -97,7 +97,7 @@ def mode_cells(modes: Numbers, *, sigma: float) -> Cells:
         sector = np.minimum((turn * sectors).astype(np.intp), sectors - 1)
         return np.where(distance <= n_sigma, (mode * rings + ring) * sectors + sector, last)
 
-    return Cells(np.append(np.full(last, inside / last), exp(-(n_sigma**2) / 2)), of)
+    return Cells(np.append(np.full(last, inside / last), exp(-(n_sigma**2) / 2)), assign)
 
 
 def grid_cells(
@@ -130,13 +130,13 @@ def grid_cells(
     index = np.full(flat.size + 1, len(kept))
     index[kept] = np.arange(len(kept))
 
-    def of(x: Numbers) -> Numbers:
+    def assign(x: Numbers) -> Numbers:
         place: Numbers = np.floor((x - low) / (high - low) * cells)
         inside: Numbers = np.all((place >= 0) & (place < cells), axis=1)
         flat_place = np.where(inside[:, None], place, 0).astype(np.intp) @ np.array([cells, 1])
         return index[np.where(inside, flat_place, -1)]
 
-    return Cells(np.append(flat[kept], max(1.0 - float(flat[kept].sum()), 0.0)), of)
+    return Cells(np.append(flat[kept], max(1.0 - float(flat[kept].sum()), 0.0)), assign)
 
 
 def histogram_divergence(fake: Array, cells: Cells, divergence: str = "kl", weights: Array | None = None) -> float:
@@ -168,8 +168,8 @@ def histogram_divergence(fake: Array, cells: Cells, divergence: str = "kl", weig
     if weights is not None:
         weights = np.asarray(weights, dtype=np.float64)
         weights = weights * (weights.sum() / np.square(weights).sum())
-    of_samples = cells.of(check_features(fake, "fake").astype(np.float64, copy=False))
-    return estimate(cells.masses, np.bincount(of_samples, weights=weights, minlength=len(cells.masses)))
+    index = cells.assign(check_features(fake, "fake").astype(np.float64, copy=False))
+    return estimate(cells.masses, np.bincount(index, weights=weights, minlength=len(cells.masses)))
 
 
 def _kl(p: Numbers, counts: Numbers) -> float:

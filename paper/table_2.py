@@ -20,10 +20,10 @@ from obrs._text import text_table
 
 from .gan25 import SMOKE, Settings
 from .record import Record
-from .rivals import generations, method, prepared, tuned
+from .rivals import generations, method, prepare, tune_step
 from .style import LOOKS, canvas, caption, page_table, tidy
 
-__all__ = ["PAPER", "PRESETS", "Config", "best_rules", "figure", "labels", "markdown", "measured", "row_name", "run"]
+__all__ = ["PAPER", "PRESETS", "Config", "best_rules", "figure", "labels", "markdown", "row_name", "run", "summarise"]
 __all__ += ["table", "verdict"]
 
 _ROWS = {
@@ -84,7 +84,7 @@ def run(config: Config, rows: Record) -> None:
     for number in range(config.gans):
         seed = config.seed + number
         for row, name in rows.todo({row_name(name, number): name for name in ("gan", *PAPER, *OTHERS)}):
-            ready = prepared(Settings.of(config, seed=seed), rows.progress)
+            ready = prepare(Settings.select(config, seed=seed), rows.progress)
             if name == "gan":
                 facts = {key: getattr(ready.gan, key) for key in ("steps", "precision", "log_loss")}
                 rows.add(row, facts | {"log_loss_refitted": ready.log_loss, "steepness": ready.steepness})
@@ -93,7 +93,7 @@ def run(config: Config, rows: Record) -> None:
             sampler, model = method(TUNED.get(name, name), ready, config.budget)
             about: dict[str, Any] = {"method": name, "gan": number}
             if name in TUNED:
-                sampler, found = tuned(TUNED[name], ready, config.budget, config.n, config.tuning_draws, seed=seed)
+                sampler, found = tune_step(TUNED[name], ready, config.budget, config.n, config.tuning_draws, seed=seed)
                 about |= found
             rows.add(row, about | generations(sampler, model, config.n, many, seed=seed))
 
@@ -109,24 +109,24 @@ def labels(record: Record) -> dict[str, str]:
     return {name: label.format(steps=ceil(k), whole=max(2, int(k))) for name, label in LABELS.items()}
 
 
-def measured(record: Record) -> dict[str, Cells]:
+def summarise(record: Record) -> dict[str, Cells]:
     """Return mean and standard deviation of every column, by method, over the generations of all GANs."""
     found: dict[str, Cells] = {}
     for name in (*PAPER, *OTHERS):
         if same := [row for row in record.rows if row.get("method") == name]:
             columns = [key for key, value in same[0].items() if isinstance(value, list) and key != "grid"]
-            found[name] = {key: _pooled([row[key] for row in same]) for key in columns}
+            found[name] = {key: _pool([row[key] for row in same]) for key in columns}
     return found
 
 
-def _pooled(pairs: list[Any]) -> tuple[float, float]:
+def _pool(pairs: list[Any]) -> tuple[float, float]:
     means, sds = np.asarray(pairs, dtype=np.float64).T
     return float(means.mean()), round(sqrt(float(np.mean(sds**2) + np.var(means))), 12)
 
 
 def verdict(record: Record) -> str:
     """Say how much the best rules at the budget leave, and which leaves least on each GAN."""
-    found, called = measured(record), labels(record)
+    found, called = summarise(record), labels(record)
     order = sorted(_MATCHED, key=lambda name: found[name]["kl"][0])
     left = "; ".join(f"{called[name]} {found[name]['kl'][0]:.3f}" for name in order[:3])
     best = ", ".join(called[name] for name in best_rules(record))
@@ -144,7 +144,7 @@ def _cells(record: Record) -> tuple[list[str], list[list[str]]]:
     head = ["method", "recall, %", "paper", "precision, %", "paper", "KL", "JS"]
     head += ["calls of G", "paper", "calls of D", "paper", "executed G, D", "time", "paper"]
     lines, called = [], labels(record)
-    for name, row in measured(record).items():
+    for name, row in summarise(record).items():
         paper = PAPER.get(name, {})
         cells = [called[name], _pair(row["recall"], 1, 100), _pair(paper.get("recall"), 1)]
         cells += [_pair(row["precision"], 2, 100), _pair(paper.get("precision"), 2)]
@@ -183,7 +183,7 @@ def markdown(record: Record) -> str:
 
 def figure(record: Record) -> Any:
     """Draw recall, precision, divergence, calls and time of every method, the paper's values beside ours."""
-    found, called, n = measured(record), labels(record), record.config["n"]
+    found, called, n = summarise(record), labels(record), record.config["n"]
     drawn = canvas(11, 2.2 + 0.24 * len(found))
     panels = drawn.subplots(1, 5, sharey=True)
     places = {name: at + (0.5 if name in PAPER else 0) for at, name in enumerate(list(found)[::-1])}

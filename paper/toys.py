@@ -76,7 +76,7 @@ class Mixture:
         top = xp.max(terms, axis=1, keepdims=True)
         return top[:, 0] + xp.log(xp.sum(xp.exp(terms - top), axis=1))
 
-    def standardised(self) -> "Mixture":
+    def standardise(self) -> "Mixture":
         """Return the mixture moved and scaled to mean 0 and variance 1, on average over its axes.
 
         All axes have the same scale, so that the Gaussians stay round.
@@ -197,7 +197,7 @@ class Pair:
         self.log_ratio = self.log_p - self.log_q
 
     @classmethod
-    def of(cls, target: Mixture, model: Mixture, x: Numbers) -> "Pair":
+    def evaluate(cls, target: Mixture, model: Mixture, x: Numbers) -> "Pair":
         """Evaluate two mixtures on a grid."""
         return cls(x, target.log_prob(x[:, None]), model.log_prob(x[:, None]))
 
@@ -205,13 +205,13 @@ class Pair:
         """Return the profile of the log-ratio under the model."""
         return Profile(self.log_ratio, self.q * self.step)
 
-    def kept(self, rule: Rule) -> Numbers:
+    def keep(self, rule: Rule) -> Numbers:
         """Return the density of what a rule keeps of the model."""
         return self._density(self.log_q + rule(self.log_ratio))
 
-    def shown(self, budget: float, within: float) -> dict[str, Numbers]:
+    def curves(self, budget: float, within: float) -> dict[str, Numbers]:
         """Return x, both densities, and what OBRS keeps at a budget, thinned for a picture of |x| <= `within`."""
-        kept = self.kept(Budgeted(self.profile().log_c(budget)))
+        kept = self.keep(Budgeted(self.profile().log_c(budget)))
         near = np.abs(self.x) <= within
         values = {"x": self.x, "p": self.p, "q": self.q, "kept": kept}
         return {name: thin(value[near], 401) for name, value in values.items()}

@@ -113,7 +113,7 @@ def _load_data(settings: Settings) -> Any:
     lookup(dict.fromkeys((*TOYS, *IMAGES)), settings["data"], "data")
     if settings["data"] in TOYS:
         density: Any = TOYS[settings["data"]]()
-        density = density.standardised() if hasattr(density, "standardised") else density
+        density = density.standardise() if hasattr(density, "standardise") else density
         return density.sample(settings["data_size"], seed=settings["seed"])
     images = load(settings["data"])
     return (np.asarray(images.train), images.train_labels) if settings["classes"] else np.asarray(images.train)

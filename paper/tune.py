@@ -36,10 +36,10 @@ from obrs.metrics.weightings import weightings
 from obrs.models.classifier import Classifier, fit_classifier
 from obrs.tuning import Recipe, tune
 
-from .gan25 import SIGMA, TARGET, Settings, one_thread, trained
+from .gan25 import SIGMA, TARGET, Settings, fit_gan, one_thread
 from .image_diffusion import load_diffusion, shrunk
 from .image_gans import SEED, Labelled, load_gan, load_part, parts
-from .image_ratios import Logit, committed_judge, given, propose
+from .image_ratios import Logit, committed_judge, propose, select_inputs
 from .image_sheet import title
 from .record import Checked, Numbers, Record, numbers
 from .style import PALETTE, Look, canvas, caption, page_table, section, tidy
@@ -99,7 +99,7 @@ def run(config: Config, rows: Record) -> None:
 def _one_model(config: Config, name: str) -> dict[str, Any]:
     begun = process_time()
     with one_thread():
-        model = _gaussians() if name == "gaussians" else _of_images(name)
+        model = _gaussians() if name == "gaussians" else _image_model(name)
         facts: dict[str, Any] = {"pool": config.pool, "real": len(_samples(model.real))}
         options: Any = {"critic": model.critic, "pretrained": (), "pool": config.pool, "seed": config.seed}
         try:
@@ -170,7 +170,7 @@ def _cell(tuned: Any, pool: Any, distances: Mapping[str, Any]) -> dict[str, Any]
 # Models
 
 
-def _of_images(name: str) -> Model:
+def _image_model(name: str) -> Model:
     """Return a model of images by its name: a GAN, a VAE or a diffusion model."""
     kind, _, number = name.rpartition("-")
     data = "fashion_mnist" if kind.startswith("fashion") else kind.partition("-")[0]
@@ -192,7 +192,9 @@ def _of_images(name: str) -> Model:
     if source.classes is None:
         del judges[_LITE0]  # it is the judge of `tune` itself
     critic = Logit(source) if hasattr(source, "critic") else None
-    return Model(given(source, x, y), lambda ids: given(source, *propose(source, ids)), judges, test, critic)
+    return Model(
+        select_inputs(source, x, y), lambda ids: select_inputs(source, *propose(source, ids)), judges, test, critic
+    )
 
 
 class Vae:
@@ -217,7 +219,7 @@ class Vae:
 
 def _gaussians() -> Model:
     """Return the first GAN of Table 2, judged by KL on cells around the true modes."""
-    make = trained(Settings(critic_steps=1)).propose(SEED)  # its critic has no part here
+    make = fit_gan(Settings(critic_steps=1)).propose(SEED)  # its critic has no part here
     modes = np.unique(np.round(TARGET.means[:, 0], 6))
     edges = np.sort(np.concatenate([modes - 2 * SIGMA, modes + 2 * SIGMA]))
     real, test = TARGET.sample(20_000, seed=SEED).astype(np.float32), TARGET.sample(20_000, seed=SEED + 1)
@@ -239,7 +241,7 @@ def _changes(cell: dict[str, Any], judge: int = 0) -> dict[str, Any]:
     return dict(others[judge]["changes"]) if judge < len(others) else {}
 
 
-def _acted(record: Record, data: str = "", judge: int = 0) -> tuple[Any, Numbers, Numbers]:
+def _select_acted(record: Record, data: str = "", judge: int = 0) -> tuple[Any, Numbers, Numbers]:
     """Return model, change and its error, of claimed models whose name begins with `data`, where `tune` acted."""
     claimed = [(row["row"], cell) for row, _, cell in _cells(record) if row["claimed"] and row["row"].startswith(data)]
     found = [(name, *_changes(cell, judge)["tune"]) for name, cell in claimed if cell["confirmed"]]
@@ -247,7 +249,7 @@ def _acted(record: Record, data: str = "", judge: int = 0) -> tuple[Any, Numbers
     return np.array(names), numbers(changes), numbers(errors)
 
 
-def _pooled(z: Numbers) -> float:
+def _pool(z: Numbers) -> float:
     return float(z.sum()) / sqrt(len(z))
 
 
@@ -258,13 +260,13 @@ def _verdict(record: Record) -> str:
     independent: the pooled z of models, with the mean z of each, is the more careful one. A mean gain is weighted by
     1/variance.
     """
-    model, change, error = _acted(record)
+    model, change, error = _select_acted(record)
     if not len(model):
         return "tune acted on no model that carries the claim."
     z, claimed = -change / error, sum(row["claimed"] for row, *_ in _cells(record))
-    careful, worst = _pooled(np.array([z[model == one].mean() for one in np.unique(model)])), z.min()
+    careful, worst = _pool(np.array([z[model == one].mean() for one in np.unique(model)])), z.min()
     parts = [f"tune acted in {len(z)} of {claimed} cells (a model, a budget) of models without part in any choice."]
-    said = f"z {_pooled(z):.1f} over all cells together, {careful:.1f} over models (at least 3 was asked for)"
+    said = f"z {_pool(z):.1f} over all cells together, {careful:.1f} over models (at least 3 was asked for)"
     holds = "holds" if worst >= -2 else "does not hold"
     parts += [f"By the judge that it never saw: {said}; the worst cell has z = {worst:+.1f} (never below -2 {holds})."]
     for data, judge, words in (
@@ -272,9 +274,9 @@ def _verdict(record: Record) -> str:
         ("cifar10", 0, "CIFAR-10 {:.1f} %, z {:.1f},"),
         ("cifar10", 1, "and by a classifier {:.1f} %, z {:.1f}."),
     ):
-        some, change, error = _acted(record, data, judge)
+        some, change, error = _select_acted(record, data, judge)
         if len(some):
-            parts.append(words.format(-100 * np.average(change, weights=1 / error**2), _pooled(-change / error)))
+            parts.append(words.format(-100 * np.average(change, weights=1 / error**2), _pool(-change / error)))
     return " ".join(parts)
 
 

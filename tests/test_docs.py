@@ -142,7 +142,7 @@ def test_reference_has_every_public_name(hooks):
     shown = {re.sub(r"(\.\w+)\1$", r"\1", name) for name in re.findall(r"^::: (\S+)$", pages, re.MULTILINE)}
     assert {f"obrs.{name}" for name in obrs.__all__} <= shown
     for room in ("rules", "divergences", "selection", "rivals", "training", "adapters", "metrics", "critics"):
-        names = {f"obrs.{room}.{name}" for name in hooks.exported(f"obrs.{room}")}
+        names = {f"obrs.{room}.{name}" for name in hooks.public_names(f"obrs.{room}")}
         assert {name for name in names if name.rsplit(".", 1)[1] not in obrs.__all__} <= shown
 
 

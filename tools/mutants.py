@@ -205,18 +205,18 @@ def main(words: list[str]) -> int | str:
         code, test, reason = run(chosen, source)
         if code:
             return f"without a fault all tests must pass: {test}: {reason} (exit code {code})"
-        print(f"{used():5.1f} s  without a fault all tests pass", flush=True)
+        print(f"{child_seconds():5.1f} s  without a fault all tests pass", flush=True)
         os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # two mutants of one second could be taken for each other
         for mutant in chosen:
-            before = used()
+            before = child_seconds()
             good, what = verdict(mutant, source)
             caught += good
-            print(f"{used() - before:5.1f} s  {mutant.file}: {mutant.fault}: {what}", flush=True)
-    print(f"{caught} caught, {len(chosen) - caught} survived, in {used() / 60:.1f} CPU minutes")
+            print(f"{child_seconds() - before:5.1f} s  {mutant.file}: {mutant.fault}: {what}", flush=True)
+    print(f"{caught} caught, {len(chosen) - caught} survived, in {child_seconds() / 60:.1f} CPU minutes")
     return len(chosen) - caught
 
 
-def used() -> float:
+def child_seconds() -> float:
     """Return the CPU seconds of all children so far."""
     times = os.times()
     return times.children_user + times.children_system

@@ -35,13 +35,13 @@ def make(seed=100):
 
     gan, data = load_gan("fashion_mnist", 0), parts("fashion_mnist")
 
-    def drawn(start, n, block=500):
+    def propose(start, n, block=500):
         batches = [gan.propose(np.arange(i, i + block), seed=seed) for i in range(start, start + n, block)]
         return [np.concatenate([part.numpy() for part in each]) for each in zip(*batches, strict=True)]
 
     method, features = Network(width=96, waves=0), classifier_features(*data["features"])
-    fitted = refit(data["ratio"].x, drawn(10**6, 14_000)[0], method, features=features, steps=800, batch_size=256)
-    pool, labels = drawn(0, 10_000)
+    fitted = refit(data["ratio"].x, propose(10**6, 14_000)[0], method, features=features, steps=800, batch_size=256)
+    pool, labels = propose(0, 10_000)
     obrs.report(
         np.asarray(fitted(pool)),
         out=PAGE,
@@ -53,7 +53,7 @@ def make(seed=100):
     )
 
 
-def refilled(page):
+def refill(page):
     """Return a page with its own numbers and images in the template as it is now."""
     return fill("report.html", text={}, html=_PIECES.search(page).groupdict())
 
@@ -72,6 +72,6 @@ def draw(budget=8):
 
 
 if __name__ == "__main__":
-    steps = {"page": make, "template": lambda: PAGE.write_text(refilled(PAGE.read_text())), "picture": draw}
+    steps = {"page": make, "template": lambda: PAGE.write_text(refill(PAGE.read_text())), "picture": draw}
     for name in sys.argv[1:] or ["page"]:
         steps[name]()

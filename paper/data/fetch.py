@@ -90,10 +90,10 @@ _FAILURES = (OSError, EOFError, HTTPException, subprocess.SubprocessError, tarfi
 
 def is_here(name: str) -> bool:
     """Tell whether a data set is complete in the cache."""
-    return not _missing(name)
+    return not _find_missing(name)
 
 
-def _missing(name: str) -> list[str]:
+def _find_missing(name: str) -> list[str]:
     files = lookup(DATASETS, name, "data set").files
     return [file for file in files if not (cache_folder() / name / file).is_file()]
 
@@ -107,7 +107,7 @@ def fetch(name: str, *, folder: str | os.PathLike[str] | None = None) -> Path:
     """
     dataset, home, reasons = lookup(DATASETS, name, "data set"), cache_folder() / name, []
     for source in dataset.sources if folder is None else (os.fspath(folder),):
-        missing = _missing(name)
+        missing = _find_missing(name)
         if not missing:
             break
         home.mkdir(parents=True, exist_ok=True)

@@ -130,7 +130,7 @@ def test_figure_optimal_g_exact_loss_reaches_the_minimum_and_the_printed_one_sto
     of = {mode: [row for row in record.rows if row.get("mode") == mode] for mode in figure_optimal_g.MODES}
     assert len(of["exact"]) == record.config["starts"]
     for row in of["exact"]:
-        assert figure_optimal_g._reached(record, row) == (row["start"] != [2.0, 0.6])
+        assert figure_optimal_g._reaches_best(record, row) == (row["start"] != [2.0, 0.6])
     blind = record["exact from 2, 0.6"]
     assert blind["end"] == pytest.approx(blind["start"]), "no sample sees the other mode, so nothing moves"
     best = record["minima after"]["minima"][0]

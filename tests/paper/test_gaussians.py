@@ -15,7 +15,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:the two sets hardly overlap")  #
 @pytest.fixture(scope="module")
 def made():
     """The GAN of the smoke presets, with all that is fitted to it; trained once."""
-    return rivals.prepared(Settings(**SMOKE), False)
+    return rivals.prepare(Settings(**SMOKE), False)
 
 
 # --- The GAN ----------------------------------------------------------------------------------------------------------
@@ -29,7 +29,7 @@ def test_training_stops_near_the_share_and_holds_out_a_tenth_of_the_points(made)
 
 
 def test_the_histogram_has_the_density_of_a_generator_that_is_known():
-    exact = gan25.ExactRatio.of(lambda z: 0.5 * z, 400_000, cells_per_sigma=1)
+    exact = gan25.ExactRatio.fit(lambda z: 0.5 * z, 400_000, cells_per_sigma=1)
     x = 0.5 * np.random.default_rng(0).normal(size=(300, 2))
     truth = Mixture([[0.0, 0.0]], 0.5).log_prob(x)
     expected = np.exp(truth) * exact.cell**2 * exact.total  # samples in a cell; a lattice varies less than Poisson
@@ -59,7 +59,7 @@ def test_a_tuned_step_is_the_best_of_the_grid_on_latents_of_its_own(made, monkey
         return latent(self, ids, seed=seed)
 
     monkeypatch.setattr(obrs.rivals.Model, "latent", seen)
-    sampler, found = rivals.tuned("dot", made, 2.6, 100, 2, seed=5)
+    sampler, found = rivals.tune_step("dot", made, 2.6, 100, 2, seed=5)
     assert min(drawn) > 1_000_000 + 5, "the table draws with the seeds of its generations"
     assert (found["step"], sampler.steps) == (rivals.STEP_SIZES[np.argmin(found["grid"])], 3)
     assert sampler.lr == found["step"]
@@ -79,7 +79,7 @@ def test_several_gans_are_averaged_and_their_spread_is_in_the_deviation():
         {"row": table_2.row_name("drs", i), "method": "drs", "gan": i, "generations": 5, "kl": [m, 0.3]}
         for i, m in enumerate((1.0, 2.0, 3.0))
     ]
-    mean, sd = table_2.measured(Record("table-2", "paper", {}, rows))["drs"]["kl"]
+    mean, sd = table_2.summarise(Record("table-2", "paper", {}, rows))["drs"]["kl"]
     assert mean == pytest.approx(2.0)
     assert sd == pytest.approx(np.sqrt(0.09 + 2 / 3))
 
@@ -98,7 +98,7 @@ def test_the_verdict_names_the_rules_by_what_they_leave():
 
 def test_committed_table_2_is_of_a_gan_like_the_papers_and_obrs_is_the_best_rejection(committed):
     record = committed("table-2")
-    found, paper = table_2.measured(record), table_2.PAPER
+    found, paper = table_2.summarise(record), table_2.PAPER
     assert list(found) == [*paper, *table_2.OTHERS]
     text = table_2.table(record)
     assert all(words in text for words in ("92.54 ± 0.54", "6411 ± 93", "19292 ± 23", "213 ×", "MH-GAN, 3 steps"))

@@ -18,10 +18,10 @@ from obrs.fitting.tensors import read_tensors, write_tensors
 from obrs.models.conv import ConvCritic
 from obrs.models.mlp import mlp_generator
 from paper import figure_landscape, figure_pretrained
-from paper.figure_landscape import direction, divergence_left, moved
+from paper.figure_landscape import direction, divergence_left, move
 from paper.image_diffusion import Denoiser, Guided, heun, load_diffusion, noise_levels, noisy_previews, previews
 from paper.image_gans import PARTS, Labelled, load_gan, parts
-from paper.image_ratios import Effort, calibrated, inception_features, subject_of
+from paper.image_ratios import Effort, calibrate, inception_features, subject_of
 from paper.image_sheet import title
 from paper.nets import WEIGHTS
 from paper.nets.conv import ConvGenerator
@@ -92,7 +92,7 @@ def test_the_gans_of_cifar10_are_read_with_their_critics_and_have_names_a_reader
 def test_calibration_by_class_gives_each_class_the_mean_ratio_that_its_share_asks_for():
     rng = np.random.default_rng(0)
     labels, counts = rng.integers(3, size=600), np.array([10, 20, 70])
-    found = np.exp(calibrated(rng.normal(size=600) + labels, labels, counts))
+    found = np.exp(calibrate(rng.normal(size=600) + labels, labels, counts))
     by_class = [found[labels == label].mean() * np.mean(labels == label) for label in range(3)]
     np.testing.assert_allclose(by_class, counts / 100)
 
@@ -221,8 +221,8 @@ def test_every_filter_of_a_direction_has_the_norm_of_that_filter_and_a_point_is_
             cosine = (found[name] * other[name]).sum() / found[name].norm() / other[name].norm()
             assert abs(cosine) < 5 / weight.numel() ** 0.5
             weight += 0.3 * found[name] - 0.2 * other[name]
-        torch.testing.assert_close(moved(generator, 0.3, -0.2, (found, other), z), by_hand(z))
-        assert torch.equal(moved(generator, 0.0, 0.0, (found, other), z), generator(z))
+        torch.testing.assert_close(move(generator, 0.3, -0.2, (found, other), z), by_hand(z))
+        assert torch.equal(move(generator, 0.0, 0.0, (found, other), z), generator(z))
 
 
 def gan_left(shift, budget):

@@ -8,7 +8,7 @@ from obrs.errors import InputError, UnknownNameError
 from paper.scores import ESTIMATORS, grid_cells, histogram_divergence, mode_cells, mode_scores
 from paper.toys import Mixture, grid25, two_moons
 
-TARGET = grid25().standardised()
+TARGET = grid25().standardise()
 SIGMA = TARGET.sigma[0]
 CELLS = mode_cells(TARGET.means, sigma=SIGMA)
 WIDE = Mixture(TARGET.means, 1.5 * TARGET.sigma)
@@ -52,7 +52,7 @@ def estimates(p, q, n, name):
 def test_masses_of_cells_are_those_of_the_density(kind):
     n, density = 100_000, TARGET if kind == "modes" else two_moons()
     cells = CELLS if kind == "modes" else grid_cells(density.log_prob, low=-2, high=3, cells=25, min_mass=1e-4)
-    counts = np.bincount(cells.of(density.sample(n, seed=1)), minlength=len(cells.masses))
+    counts = np.bincount(cells.assign(density.sample(n, seed=1)), minlength=len(cells.masses))
     assert len(counts) == len(cells.masses) == 25 * 12 + 1 if kind == "modes" else len(counts) < 25 * 25
     assert cells.masses.sum() == pytest.approx(1, abs=1e-12)
     chi_squared, freedom = float(np.sum((counts - n * cells.masses) ** 2 / (n * cells.masses))), len(counts) - 1

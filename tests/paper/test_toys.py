@@ -78,7 +78,7 @@ def test_log_prob_is_that_of_scipy_in_any_dimension_and_its_gradient_that_of_dif
 
 @pytest.mark.parametrize("make", [grid25, ring, two_moons, swiss_roll])
 def test_standardised_has_mean_0_and_variance_1(make):
-    raw, mixture, n = make(), make().standardised(), 20_000
+    raw, mixture, n = make(), make().standardise(), 20_000
     x = mixture.sample(n, seed=1)
     np.testing.assert_allclose(x.mean(axis=0), 0, atol=4 * x.std() / n**0.5)
     assert (x**2).mean() == pytest.approx(1, abs=4 * (x**2).std(axis=0).max() / n**0.5)

@@ -248,7 +248,7 @@ class TestNetwork:
 
     def test_thin_modes_are_found(self):
         """A quarter of the plane's 25 Gaussians would be missed by a network without waves in so few steps."""
-        target = grid25().standardised()
+        target = grid25().standardise()
         wide = Mixture(target.means, 4 * target.sigma)
         real, test = target.sample(20000, seed=1), wide.sample(20000, seed=2)
         truth = target.log_prob(test) - wide.log_prob(test)
