@@ -55,10 +55,10 @@ class ScoredFolder:
     @cached_property
     def images(self) -> ImageSet:
         """All images, which must have one size; the first use reads the header of every file."""
-        found = read_images(self.path)
-        if found.n != len(self):
-            raise InputError(f"{self.path} had {len(self)} images and now has {found.n}; call from_folder again")
-        return found
+        images = read_images(self.path)
+        if images.n != len(self):
+            raise InputError(f"{self.path} had {len(self)} images and now has {images.n}; call from_folder again")
+        return images
 
 
 def from_folder(

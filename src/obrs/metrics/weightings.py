@@ -65,14 +65,16 @@ class Pool:
 
     weights: Floats
 
-    def curve(self, found: Effects, n_real: int) -> Curve:
+    def curve(self, effects: Effects, n_real: int) -> Curve:
         """Return a distance less its excess, with errors from the influence of the rows of both sides."""
-        return Curve(found.value - found.excess, np.hstack([found.real.spread(n_real), self.spread(found.fake)]))
+        return Curve(
+            effects.value - effects.excess, np.hstack([effects.real.spread(n_real), self.spread(effects.fake)])
+        )
 
-    def spread(self, found: Influence) -> Floats:
+    def spread(self, influence: Influence) -> Floats:
         """Return what each row adds to the error of a metric of the weighted pool, `(lines, m)`."""
         mass = self.weights / self.weights.sum(axis=1, keepdims=True)
-        spread: Floats = mass[:, found.rows] * found.value * np.sqrt(found.times)
+        spread: Floats = mass[:, influence.rows] * influence.value * np.sqrt(influence.times)
         return spread
 
     def restrict(self, stay: Floats) -> Floats:
@@ -121,7 +123,7 @@ class Weightings(Pool):
         ess: Floats = r.mean() ** 2 / (self.rate * left)
         return ess
 
-    def spread(self, found: Influence) -> Floats:
+    def spread(self, influence: Influence) -> Floats:
         """Return what each row adds to the error, the constants being solved for on the pool.
 
         A row that is kept lowers the constant of its group, and the weights of all others with it: with m the mean
@@ -131,16 +133,16 @@ class Weightings(Pool):
         if self.groups is not None:
             code = np.unique(self.groups, return_inverse=True)[1].reshape(-1)
         mass = self.weights / self.weights.sum(axis=1, keepdims=True)
-        own, size = code[found.rows], np.bincount(code)
-        parts = np.empty_like(found.value)
-        for line, unit in enumerate(found.value):
-            slope = self.slopes[line, found.rows] * found.times
+        own, size = code[influence.rows], np.bincount(code)
+        parts = np.empty_like(influence.value)
+        for line, unit in enumerate(influence.value):
+            slope = self.slopes[line, influence.rows] * influence.times
             total, moved = (np.bincount(own, weights, len(size)) for weights in (slope, slope * unit))
             mean = np.divide(moved, total, out=np.zeros_like(moved), where=total > 0)[own]
             # a row adds to what its group may keep; with shares it adds to all groups alike, whatever it is
             even = np.bincount(code, mass[line]) / size if self.shares is None else np.zeros(len(size))
-            parts[line] = mass[line, found.rows] * (unit - mean) + even[own] * mean
-        return parts * np.sqrt(found.times)
+            parts[line] = mass[line, influence.rows] * (unit - mean) + even[own] * mean
+        return parts * np.sqrt(influence.times)
 
     def restrict(self, stay: Floats) -> Floats:
         """Return the weights solved for again on the rows that stay, 0 for the others, `(lines, n)`."""
@@ -180,7 +182,7 @@ def weightings(
     if values.ndim != 1:
         raise InputError(f"log_ratio must have shape (n,), one per fake, got {tuple(values.shape)}")
     check_ratios(values)
-    wanted = sorted({check_budget(k) for k in check_list(budgets, "budgets")} - {1.0})
+    above_one = sorted({check_budget(k) for k in check_list(budgets, "budgets")} - {1.0})
     known_rules = [*dict.fromkeys([rules] if isinstance(rules, str) else check_list(rules, "rules"))]
     for rule in known_rules:
         lookup(POOL_RULES, rule, "rule")
@@ -190,7 +192,7 @@ def weightings(
         shares = None if shares is None else shares_of(shares, known)
     elif shares is not None:
         raise InputError("shares are those of groups: say groups, too")
-    keys = (("model", 1.0), *((rule, k) for rule in known_rules for k in wanted))
+    keys = (("model", 1.0), *((rule, k) for rule in known_rules for k in above_one))
     weights, slopes = _solve(values, keys, labels, shares)
     return Weightings(weights, values, keys, slopes, labels, shares)
 

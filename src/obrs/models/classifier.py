@@ -70,13 +70,13 @@ class Classifier(nn.Module):  # type: ignore[misc]
         """Return the most probable class of each image, shape `(n,)`, in the library of x."""
         like = self.head.weight
         labels = [self(torch.as_tensor(part).to(like)).argmax(dim=1) for part in _blocks(x)]
-        found = torch.cat(labels)
-        return found.cpu().numpy() if isinstance(x, np.ndarray) else found
+        classes = torch.cat(labels)
+        return classes.cpu().numpy() if isinstance(x, np.ndarray) else classes
 
     def accuracy(self, x: Array, labels: Array) -> float:
         """Return the share of images whose most probable class is their label."""
-        found = torch.as_tensor(self.predict(x))
-        return float((found == torch.as_tensor(labels).to(found.device)).double().mean())
+        classes = torch.as_tensor(self.predict(x))
+        return float((classes == torch.as_tensor(labels).to(classes.device)).double().mean())
 
 
 def fit_classifier(
@@ -103,8 +103,8 @@ def fit_classifier(
     except (TypeError, RuntimeError) as error:
         raise InputTypeError(f"real must be an array of images, got {type(real).__name__}") from error
     if x.ndim != 4 or not len(x) or not x.is_floating_point() or not torch.isfinite(x).all():
-        wanted = "finite float images of shape (n, channels, size, size)"
-        raise InputError(f"real must be {wanted}, got {tuple(x.shape)} {x.dtype}")
+        expected = "finite float images of shape (n, channels, size, size)"
+        raise InputError(f"real must be {expected}, got {tuple(x.shape)} {x.dtype}")
     y = as_classes(labels, len(x))
     generator = torch.Generator().manual_seed(seed)
     steps = check_count(epochs, "epochs") * ceil(len(x) / _BATCH)
@@ -127,10 +127,10 @@ def fit_classifier(
 
 def as_classes(labels: Any, n: int) -> torch.Tensor:
     """Return n labels as integers from 0 on, on the CPU."""
-    found = np.asarray(check_labels(labels, "labels"))
-    if found.shape != (n,) or found.min(initial=0) < 0:
-        raise InputError(f"labels must be classes from 0 on, shape ({n},), got shape {found.shape}: {found!r:.60}")
-    return torch.from_numpy(found.astype(np.int64))
+    classes = np.asarray(check_labels(labels, "labels"))
+    if classes.shape != (n,) or classes.min(initial=0) < 0:
+        raise InputError(f"labels must be classes from 0 on, shape ({n},), got shape {classes.shape}: {classes!r:.60}")
+    return torch.from_numpy(classes.astype(np.int64))
 
 
 def _blocks(x: Array) -> list[Array]:

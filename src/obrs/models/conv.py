@@ -115,6 +115,6 @@ def class_count(classes: Any) -> int | None:
 def check_label(label: Any, classes: int | None) -> Any:
     """Return the labels if the network has classes, None if it has none."""
     if (label is None) != (classes is None):
-        wanted = "has no classes: call it without labels" if classes is None else f"has {classes} classes: pass labels"
-        raise InputTypeError(f"this network {wanted}")
+        reason = "has no classes: call it without labels" if classes is None else f"has {classes} classes: pass labels"
+        raise InputTypeError(f"this network {reason}")
     return label

@@ -50,8 +50,8 @@ class Batch:
             raise InputTypeError(f"{name} must be an array of samples, or a tuple (x, label) of arrays, got {got}")
         x, y = _tensor(parts[0]), _tensor(parts[1], name) if len(parts) == 2 else None
         if x.ndim < 2 or x.device.type == "meta":
-            wanted = f"{name} must have samples of shape (n, ...) with values"
-            raise InputError(f"{wanted}, got {tuple(x.shape)} on {x.device}; use x[:, None] for numbers")
+            expected = f"{name} must have samples of shape (n, ...) with values"
+            raise InputError(f"{expected}, got {tuple(x.shape)} on {x.device}; use x[:, None] for numbers")
         return cls(x, None if y is None else _check_labels(y, len(x), name).to(x.device))
 
     def __len__(self) -> int:
@@ -90,8 +90,8 @@ class Batch:
         import torch
 
         with torch.set_grad_enabled(torch.is_grad_enabled() and self.x.requires_grad):
-            found = [block.call(compute) for block in self.blocks(size) or [self]]
-        return Batch(torch.cat(found), self.y)
+            features = [block.call(compute) for block in self.blocks(size) or [self]]
+        return Batch(torch.cat(features), self.y)
 
     @classmethod
     def join(cls, batches: "Sequence[Batch]") -> "Batch":

@@ -265,8 +265,8 @@ def diagnose(
     facts: dict[str, Any] = {"budget": k, "n_real": len(scores[0]), "n_fake": len(scores[1]), "raw": raw}
     facts |= {"evidence": evidence, "missing_support": missing, "at_budget": at}
     facts["classes"] = () if labels is None else _means_by_label(given, labels)
-    found = Diagnosis(**verdict._asdict(), **facts, notes=())
-    return replace(found, notes=_notes(found, after, repeated, nats, told=bool(lost), kind=kind))
+    diagnosis = Diagnosis(**verdict._asdict(), **facts, notes=())
+    return replace(diagnosis, notes=_notes(diagnosis, after, repeated, nats, told=bool(lost), kind=kind))
 
 
 def _no_ratio(kind: str | None) -> str:
@@ -491,8 +491,15 @@ def _finite(scores: Pair) -> list[Floats]:
 
 
 def _row(name: str, value: float | Estimate, mark: str, says: str) -> dict[str, Any]:
-    found = value if isinstance(value, Estimate) else Estimate(float(value), nan, nan)
-    return {"name": name, "value": found.value, "low": found.low, "high": found.high, "mark": mark, "says": says}
+    estimate = value if isinstance(value, Estimate) else Estimate(float(value), nan, nan)
+    return {
+        "name": name,
+        "value": estimate.value,
+        "low": estimate.low,
+        "high": estimate.high,
+        "mark": mark,
+        "says": says,
+    }
 
 
 def _interval(row: dict[str, Any]) -> str:

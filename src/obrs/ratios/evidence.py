@@ -320,12 +320,12 @@ def class_means(fake: Floats, labels: Any, shares: dict[Any, float], real: int |
         fake, labels: Log-ratios of fakes, and their labels.
         shares, real: p(y) by label, and how many real samples it was counted on; None if it is exact.
     """
-    found = []
+    means = []
     for label, share in shares.items():
         own = fake[np.asarray(labels) == label]
         top = float(own.max(initial=-inf))
         if top == -inf:
-            found.append(ClassMean(label, nan, inf, False))
+            means.append(ClassMean(label, nan, inf, False))
             continue
         r = np.exp(own - top)
         mean = float(r.mean())
@@ -333,8 +333,8 @@ def class_means(fake: Floats, labels: Any, shares: dict[Any, float], real: int |
         counted = (1 - share) / (share * real) if real else 0.0
         counted += (1 - len(own) / len(fake)) / len(own)
         excess = log(mean) + top + log(len(own) / len(fake)) - log(share)
-        found.append(ClassMean(label, excess, sqrt(relative**2 + counted), relative <= _PRECISE and len(own) > 1))
-    return found
+        means.append(ClassMean(label, excess, sqrt(relative**2 + counted), relative <= _PRECISE and len(own) > 1))
+    return means
 
 
 def removed_terms(scores: Pair, log_c: float, budget: float) -> Pair:

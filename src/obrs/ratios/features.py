@@ -41,19 +41,19 @@ class Features(nn.Module):  # type: ignore[misc]
         """Return the features of samples."""
         single = x if self.spec is not None and "name" in self.spec else x.float()  # extractors also take bytes
         try:
-            found = Batch(single, label).call(self.function)
+            features = Batch(single, label).call(self.function)
         except (RuntimeError, TypeError) as error:
             if "device" in str(error):
                 raise InputError(f"features are not on {x.device}, where the samples are; move one of them") from error
             given = f"samples of shape {tuple(x.shape[1:])}{'' if label is None else ' and labels'}"
             raise InputError(f"features cannot take {given}: {str(error).strip().splitlines()[0]}") from error
-        if not is_array_api_obj(found) or found.ndim != 2 or len(found) != len(x):
-            got = tuple(found.shape) if is_array_api_obj(found) else type(found).__name__
+        if not is_array_api_obj(features) or features.ndim != 2 or len(features) != len(x):
+            got = tuple(features.shape) if is_array_api_obj(features) else type(features).__name__
             hint = "for those of a critic use critic_features(critic)"
             raise InputError(f"features must have shape ({len(x)}, k), got {got}; {hint}")
-        if isinstance(found, torch.Tensor):
-            return found.to(x.device).float()
-        return torch.tensor(host_view(found), dtype=torch.float32, device=x.device)
+        if isinstance(features, torch.Tensor):
+            return features.to(x.device).float()
+        return torch.tensor(host_view(features), dtype=torch.float32, device=x.device)
 
 
 def as_features(given: Any) -> Features:

@@ -162,8 +162,8 @@ class _Task:
         """Return a function from a step to its real samples and fakes."""
         n, device, fake = self.batch_size, self.held_fake.device, self.fake
         real = _shuffle(self.real, n, seed, device)
-        made = _shuffle(fake, n, seed + 1, device) if isinstance(fake, Batch) else lambda step: fake(number, step, n)
-        return lambda step: (real(step), made(step))
+        fakes = _shuffle(fake, n, seed + 1, device) if isinstance(fake, Batch) else lambda step: fake(number, step, n)
+        return lambda step: (real(step), fakes(step))
 
     def known_labels(self) -> Tensor:
         """Return the labels that there are; none without labels."""
@@ -708,9 +708,9 @@ class FittedRatio:
         if few := [str(mean.label) for mean in means if not mean.known]:
             advice = "use one constant per class instead, groups=... of obrs.sample"
             warnings.warn(f"E_Q[r | y] rests on few samples for the labels {', '.join(few)}: {advice}", stacklevel=2)
-        found = torch.tensor([-mean.log_excess for mean in means], dtype=torch.float64, device=self.labels.device)
-        found = torch.nan_to_num(found, nan=0.0, posinf=0.0, neginf=0.0)  # of a label that the pool does not have
-        return replace(self, offsets=found if self.offsets is None else self.offsets + found)
+        offsets = torch.tensor([-mean.log_excess for mean in means], dtype=torch.float64, device=self.labels.device)
+        offsets = torch.nan_to_num(offsets, nan=0.0, posinf=0.0, neginf=0.0)  # of a label that the pool does not have
+        return replace(self, offsets=offsets if self.offsets is None else self.offsets + offsets)
 
     def to(self, device: Any) -> "FittedRatio":
         """Return the ratio on another device of torch; features that are functions must be on it already."""

@@ -153,8 +153,8 @@ class DiscriminatorRejection(_Rejection):
     batch_size: int | None = None
 
     def _keep(self, run: Run, model: Model, n: int) -> Samples:
-        def fit(made: Samples) -> DRS:
-            return DRS.fit(made.log_ratio, self.budget, eps=self.eps)
+        def fit(samples: Samples) -> DRS:
+            return DRS.fit(samples.log_ratio, self.budget, eps=self.eps)
 
         return fit_and_keep(run, n, fit, check_count(self.burn_in, "burn_in"))
 
@@ -179,7 +179,7 @@ class ExactRejection(_Rejection):
 
     def _keep(self, run: Run, model: Model, n: int) -> Samples:
         burn_in = check_count(self.burn_in, "burn_in")
-        return fit_and_keep(run, n, lambda made: Unbudgeted.fit(made.log_ratio), burn_in)
+        return fit_and_keep(run, n, lambda samples: Unbudgeted.fit(samples.log_ratio), burn_in)
 
 
 class _Choice(ABC):
