@@ -37,16 +37,16 @@ def effect(name, n=2000):
     """Return the KL removed as it is, with the exact ratio, and after what the doctor advises."""
     real, fake, true_real, true_fake = FAULTS[name](n, np.random.default_rng(1))
     fresh_real, fresh_fake, best_real, best_fake = FAULTS[name](FRESH, np.random.default_rng(2))
-    found = {"as it is": kl_removed(fresh_fake, BUDGET, fresh_real), "exact": kl_removed(best_fake, BUDGET, best_real)}
+    loss = {"as it is": kl_removed(fresh_fake, BUDGET, fresh_real), "exact": kl_removed(best_fake, BUDGET, best_real)}
     diagnosis = diagnose(real, fake, BUDGET)
     if diagnosis.verdict in ("fit", SEEN, "untestable"):
-        return found
+        return loss
     if (repair := diagnosis.calibration) is not None:
-        found["repaired"] = kl_removed(repair(fresh_fake), BUDGET, repair(fresh_real))
+        loss["repaired"] = kl_removed(repair(fresh_fake), BUDGET, repair(fresh_real))
     options = {"features": lambda x: x, "steps": 200, "batch_size": 256, "progress": False}
     ratio = refit(true_real[:, None], true_fake[:, None], Head(), **options)
     scores = [np.asarray(ratio(x[:, None]), dtype=np.float64) for x in (best_fake, best_real)]
-    return found | {"refitted": kl_removed(scores[0], BUDGET, scores[1])}
+    return loss | {"refitted": kl_removed(scores[0], BUDGET, scores[1])}
 
 
 def main():
@@ -55,8 +55,8 @@ def main():
     rows = []
     warnings.simplefilter("ignore")  # a refit of what hardly overlaps says so
     for name in FAULTS:
-        found = {str(n): verdict(name, n) for n in SIZES}
-        row = {"fault": name, "verdicts": {n: one.verdict if one else "too few rows" for n, one in found.items()}}
+        verdicts = {str(n): verdict(name, n) for n in SIZES}
+        row = {"fault": name, "verdicts": {n: one.verdict if one else "too few rows" for n, one in verdicts.items()}}
         row["kl removed"] = {key: round(value, 4) for key, value in effect(name).items()}
         rows.append(row)
         print(f"{name:26}", *(f"{v:13}" for v in row["verdicts"].values()), row["kl removed"], flush=True)

@@ -158,8 +158,8 @@ def _ours(real: np.ndarray, fake: np.ndarray) -> list[float]:
 
 def _prdc(real: np.ndarray, fake: np.ndarray) -> list[float]:
     with contextlib.redirect_stdout(io.StringIO()):
-        found = prdc.compute_prdc(real, fake, K)
-    return [float(found[name]) for name in ("precision", "recall", "density", "coverage")]
+        scores = prdc.compute_prdc(real, fake, K)
+    return [float(scores[name]) for name in ("precision", "recall", "density", "coverage")]
 
 
 def memory_rows(n: int, dim: int, repeat: int) -> list[Row]:
@@ -174,8 +174,8 @@ def memory_rows(n: int, dim: int, repeat: int) -> list[Row]:
 
 
 def _peak(name: str, n: int, dim: int) -> dict[str, int]:
-    found: dict[str, int] = bench.alone(__file__, "--alone", name, "--n", n, "--dim", dim)
-    return found
+    peak: dict[str, int] = bench.alone(__file__, "--alone", name, "--n", n, "--dim", dim)
+    return peak
 
 
 ALONE: dict[str, Callable[[np.ndarray, np.ndarray], Any]] = {

@@ -94,10 +94,10 @@ def largest_tensor(call):
         largest = 0
 
         def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
-            made = operation(*args, **(kwargs or {}))
+            result = operation(*args, **(kwargs or {}))
             old = storages((args, kwargs))
-            self.largest = max([self.largest, *(size for at, size in storages(made).items() if at not in old)])
-            return made
+            self.largest = max([self.largest, *(size for at, size in storages(result).items() if at not in old)])
+            return result
 
     with Watch() as watch:
         call()
@@ -119,8 +119,8 @@ def main():
     arguments = parser.parse_args()
     shape = (arguments.rows, arguments.length)
     if arguments.level:
-        found = weigh(arguments.level, *shape) if arguments.memory else time(arguments.level, *shape, arguments.repeats)
-        print(json.dumps(found))
+        facts = weigh(arguments.level, *shape) if arguments.memory else time(arguments.level, *shape, arguments.repeats)
+        print(json.dumps(facts))
         return 0
     rows = []
     for level in ("sequence", "group", "token"):

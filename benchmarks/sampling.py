@@ -76,10 +76,10 @@ def overhead(name, generator, critic, dim, batch_size, proposals, target, repeat
     with torch.no_grad():
         pilot = log_ratio(generator(latents[0]))
     rule = obrs.Budgeted.fit(pilot, 2.6)
-    wanted = sum(len(part) for part in stream(propose, log_ratio, rule, batch_size=batch_size, stop=proposals))
+    total = sum(len(part) for part in stream(propose, log_ratio, rule, batch_size=batch_size, stop=proposals))
 
     def ours():
-        collect(stream(propose, log_ratio, rule, batch_size=batch_size, stop=proposals), wanted)
+        collect(stream(propose, log_ratio, rule, batch_size=batch_size, stop=proposals), total)
 
     times = {"bare": [], "ours": []}
     for turn in range(repeats + 1):
@@ -170,10 +170,10 @@ def main():
     table = methods(repeats=3)
     print(f"\n2500 samples at K = 2.6; time in bare generator passes over 2500\n{table}")
     walks = {"n=3000, budget=4": walk(n=3000, budget=4), "n=100, budget=4": walk(n=100, budget=4)}
-    for name, found in walks.items():
-        private, changes = len(found["private"]), found["changes"]
-        print(f"\nsample({name}) walks {len(found['modules'])} modules and {private} private ones, {changes} changes")
-        print(", ".join(found["modules"]), "and", ", ".join(found["private"]))
+    for name, facts in walks.items():
+        private, changes = len(facts["private"]), facts["changes"]
+        print(f"\nsample({name}) walks {len(facts['modules'])} modules and {private} private ones, {changes} changes")
+        print(", ".join(facts["modules"]), "and", ", ".join(facts["private"]))
     config = {"repeats": arguments.repeats, "threads": torch.get_num_threads(), "cores": os.cpu_count()}
     write(arguments.out, "sampling", config, ("torch",), rows=rows, methods=list(table), walks=walks)
 

@@ -125,7 +125,7 @@ def run_alone(name: str, pool: Path, n: int, out: Path) -> dict[str, Any]:
 def measure(rows: int, names: list[str], folder: Path) -> list[dict[str, Any]]:
     """Run the contestants on a pool of so many rows, to keep a quarter of them, and few."""
     write_pool(folder / "pool", rows)
-    found = []
+    results = []
     for n, title in ((rows // 4, "{}"), (FEW, "{}, n = 10⁵")):
         for name in names:
             (folder / "run").mkdir()
@@ -137,17 +137,17 @@ def measure(rows: int, names: list[str], folder: Path) -> list[dict[str, Any]]:
                 row["failed"] = (done.stderr.strip().splitlines() or [f"signal {-done.returncode}"])[-1][:120]
             else:
                 row |= json.loads(done.stdout)
-            base = next((other for other in found if other["contestant"] == title.format("read-filter-write")), row)
+            base = next((other for other in results if other["contestant"] == title.format("read-filter-write")), row)
             if "cpu_seconds" in row:
                 row["times"] = row["cpu_seconds"] / base["cpu_seconds"]
             if name == "select" and n > FEW and rows >= 10_000_000 and row is not base:  # below it, a start costs more
                 row["met"] = "failed" not in row and row["times"] <= TARGETS[name] and row["peak_mb"] <= MEMORY
-            found.append(row)
+            results.append(row)
             cost = row.get("failed") or "{cpu_seconds:8.2f} s {times:6.2f} times {peak_mb:6.0f} MB".format(**row)
             print(f"{rows:>11,}  {row['contestant']:28} {cost}", flush=True)
             shutil.rmtree(folder / "run")
     shutil.rmtree(folder / "pool")
-    return found
+    return results
 
 
 def family_seconds() -> float:
@@ -197,10 +197,10 @@ def measure_ray(rows: int, repeat: int = 5) -> dict[str, Any]:
                 shutil.rmtree(folder / f"{what}-{turn}")
         ray.shutdown()
     slice_, filter_ = (float(np.median(times[what][1:])) for what in ("slice", "filter"))
-    found = {"rows": rows, "looks_seconds": looks, "slice_seconds": slice_, "filter_seconds": filter_}
+    facts = {"rows": rows, "looks_seconds": looks, "slice_seconds": slice_, "filter_seconds": filter_}
     print(f"ray, {rows:,} rows: looks {looks:.2f} s, filter {filter_:.2f} s, slice {slice_:.2f} s")
     print(f"filter is {filter_ / slice_:.2f} times slice, aimed at {TARGETS['ray']}")
-    return {**found, "times": filter_ / slice_, "met": filter_ / slice_ <= TARGETS["ray"], "turns": repeat}
+    return {**facts, "times": filter_ / slice_, "met": filter_ / slice_ <= TARGETS["ray"], "turns": repeat}
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -103,10 +103,10 @@ def one_round(size, seed):
 def compare(name, rounds):
     """Return a row of the table for each loss."""
     size = SIZES[name]
-    found, plain = zip(*(one_round(size, seed) for seed in range(rounds)), strict=True)
+    times, plain = zip(*(one_round(size, seed) for seed in range(rounds)), strict=True)
     rows = []
     for mode in MODES:
-        ratios = np.array([each[mode] for each in found])
+        ratios = np.array([each[mode] for each in times])
         row = {"size": name, "mode": mode, "ratio": round(float(np.median(ratios)), 4)}
         row |= {"rounds": ratios.round(4).tolist(), "plain step, ms": round(1e3 * float(np.median(plain)), 3)}
         rows.append(row | {"target": size.target, "met": bool(np.median(ratios) <= size.target)})

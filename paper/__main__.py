@@ -65,8 +65,8 @@ def _describe(name: str) -> str:
     module = experiment(name)
     config = module.PRESETS["default"]
     values = ((field.name.replace("_", "-"), getattr(config, field.name)) for field in fields(config))
-    said = " ".join(f"--{key} {','.join(map(str, v)) if isinstance(v, tuple) else v}" for key, v in values)
-    text = f"{EXPERIMENTS[name].source}\n{module.__doc__}\npresets: {', '.join(module.PRESETS)}\nfields: {said}"
+    options = " ".join(f"--{key} {','.join(map(str, v)) if isinstance(v, tuple) else v}" for key, v in values)
+    text = f"{EXPERIMENTS[name].source}\n{module.__doc__}\npresets: {', '.join(module.PRESETS)}\nfields: {options}"
     return f"{text}\nalso: --preset NAME, --out FOLDER"
 
 

@@ -95,14 +95,14 @@ def _gaussians(config: Config) -> tuple[Numbers, list[Numbers], Any]:
     gan = fit_gan(Settings.select(config))
     ratio = ExactRatio.fit(gan.generator, config.exact_samples)
     number = config.rows * max(config.budgets)
-    made = [gan.propose(1 + seed)(np.arange(number)).numpy() for seed in range(config.seeds)]
+    samples = [gan.propose(1 + seed)(np.arange(number)).numpy() for seed in range(config.seeds)]
     pilot = ratio(gan.propose(0)(np.arange(config.pilot)).numpy())
 
     def judge(seed: int, at: Numbers) -> dict[str, float]:
-        found = score(made[seed][at])
-        return {"precision": found["precision"], "cells": found["kl"]}
+        scores = score(samples[seed][at])
+        return {"precision": scores["precision"], "cells": scores["kl"]}
 
-    return pilot, [ratio(x) for x in made], judge
+    return pilot, [ratio(x) for x in samples], judge
 
 
 def _cifar10(config: Config) -> tuple[Numbers, list[Numbers], Any]:
@@ -148,13 +148,13 @@ def _measure(pilot: Numbers, fresh: Numbers, rows: int, k: int, seed: int, judge
     edges = np.unique(order[np.searchsorted(half, 2 * np.arange(1, _BINS) / _BINS)])
     # p is that of the same proposals: a KL of a few thousandths is beyond what these counts can tell from 0
     p = np.bincount(np.searchsorted(edges, fresh), _target(fresh), len(edges) + 1)
-    found = {}
+    judged = {}
     for method, at in chosen.items():
         n = np.bincount(np.searchsorted(edges, fresh[at]), minlength=len(p))
         o = np.maximum(n, 0.5) / len(at)
         kl = _kl(p, o) - float(np.sum(p * (1 - o) / (2 * o * len(at))))  # less what counts add on average
-        found[method] = {"kl": kl, "cost": x.size / len(at)} | judge(seed, at)
-    return found
+        judged[method] = {"kl": kl, "cost": x.size / len(at)} | judge(seed, at)
+    return judged
 
 
 def _kl(p: Numbers, o: Numbers) -> float:
@@ -217,12 +217,12 @@ def _split(config: Config, k: float) -> dict[str, Any]:
         top = np.log(64 * k)
         return float(np.exp(brent(lambda x: measure(np.full(16, np.exp(x)))["mean"].mean() - goal, 0.0, top)))
 
-    found: dict[str, Any] = {"equal": measure(np.full(16, k))}
+    splits: dict[str, Any] = {"equal": measure(np.full(16, k))}
     for goal in ("kl", "minimax"):
         rule = Grouped.fit(pilot.reshape(-1), k, labels, split=goal)
-        found[goal] = {"promised": rule.left, "budgets": np.array(rule.budgets)} | measure(np.array(rule.budgets))
-        found[goal]["equals"] = alike(float(found[goal]["mean"].mean()))
-    return found
+        splits[goal] = {"promised": rule.left, "budgets": np.array(rule.budgets)} | measure(np.array(rule.budgets))
+        splits[goal]["equals"] = alike(float(splits[goal]["mean"].mean()))
+    return splits
 
 
 def _spread(values: Any, digits: int = 4) -> str:
@@ -242,22 +242,22 @@ _HEADS = {
 
 def _tables(record: Record) -> dict[str, tuple[list[str], list[list[str]]]]:
     """Return titles of columns, and cells, of the table of each model and of that of groups."""
-    found = {model: (_HEADS[model], _caps(record[model], model, record)) for model in MODELS if model in record}
+    tables = {model: (_HEADS[model], _caps(record[model], model, record)) for model in MODELS if model in record}
     splits = []
-    for k, (name, called) in product(record.config["budgets"], _SPLITS.items()):
+    for k, (name, title) in product(record.config["budgets"], _SPLITS.items()):
         row = {"promised": None, "equals": k} | record[f"split {k}"][name]
         left = [_number(row["promised"]), _spread(row["mean"]), _spread(row["largest"])]
-        splits.append([f"{k}", called, *left, f"{row['equals']:.2f}"])
-    return found | {"split": (_HEADS["split"], splits)}
+        splits.append([f"{k}", title, *left, f"{row['equals']:.2f}"])
+    return tables | {"split": (_HEADS["split"], splits)}
 
 
-def _caps(found: Mapping[str, Any], model: str, record: Record) -> list[list[str]]:
+def _caps(cells: Mapping[str, Any], model: str, record: Record) -> list[list[str]]:
     def judge_cells(row: Mapping[str, Any]) -> list[str]:
         return [_spread(row[key], digits) for key, digits in _DIGITS[model].items()]
 
-    lines = [["1", "the model itself", _number(found["none"]), "", *judge_cells(found["model 1"])]]
+    lines = [["1", "the model itself", _number(cells["none"]), "", *judge_cells(cells["model 1"])]]
     for k, (method, look) in product(record.config["budgets"], METHODS.items()):
-        row = found[f"{method} {k}"]
+        row = cells[f"{method} {k}"]
         lines.append([f"{k}", look.label, _number(row["closed"]), _spread(row["kl"]), *judge_cells(row)])
     return lines
 
@@ -295,5 +295,5 @@ def figure(record: Record) -> Any:
                   label=f"mean {k}")  # fmt: skip
     last.set(title="16 groups, split", xlabel="sd of log r in the group", ylabel="budget of the group", yscale="log")
     tidy(last)
-    said = "Left: KL that is left by choosing 1 of exactly K, and by OBRS with a mean of K. Right: what each group "
-    return caption(drawn, record.experiment, f"{said}gets of one mean budget.")
+    text = "Left: KL that is left by choosing 1 of exactly K, and by OBRS with a mean of K. Right: what each group "
+    return caption(drawn, record.experiment, f"{text}gets of one mean budget.")

@@ -49,21 +49,21 @@ def without_times(value: Any) -> Any:
     return float(f"{value:.12g}") if isinstance(value, float) else value
 
 
-def difference(expected: Any, found: Any, scale: float = 0.0) -> float:
+def difference(expected: Any, actual: Any, scale: float = 0.0) -> float:
     """Return the largest difference of two rows, relative to the largest number beside it; inf if they are not alike.
 
     Example:
         >>> difference({"a": [1.0, 200.0]}, {"a": [1.0, 200.0002]})  # doctest: +ELLIPSIS
         9.99...e-07
     """
-    if _is_number(expected) and _is_number(found):
-        return float(abs(expected - found) / max(scale, abs(expected), abs(found), _LEAST))
-    if isinstance(expected, dict) and isinstance(found, dict) and expected.keys() == found.keys():
-        return max((difference(expected[key], found[key]) for key in expected), default=0.0)
-    if isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
-        scale = max((abs(x) for x in (*expected, *found) if _is_number(x)), default=0.0)
-        return max((difference(a, b, scale) for a, b in zip(expected, found, strict=True)), default=0.0)
-    return 0.0 if expected == found else inf
+    if _is_number(expected) and _is_number(actual):
+        return float(abs(expected - actual) / max(scale, abs(expected), abs(actual), _LEAST))
+    if isinstance(expected, dict) and isinstance(actual, dict) and expected.keys() == actual.keys():
+        return max((difference(expected[key], actual[key]) for key in expected), default=0.0)
+    if isinstance(expected, list) and isinstance(actual, list) and len(expected) == len(actual):
+        scale = max((abs(x) for x in (*expected, *actual) if _is_number(x)), default=0.0)
+        return max((difference(a, b, scale) for a, b in zip(expected, actual, strict=True)), default=0.0)
+    return 0.0 if expected == actual else inf
 
 
 def _is_number(x: Any) -> bool:
@@ -77,17 +77,17 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--tolerance", type=float, default=1e-9)
     known = parser.parse_args(argv)
     expected = json.loads(FILE.read_text())
-    wanted = {run: rows for run, rows in expected.items() if not known.runs or {run, run.split("/")[0]} & {*known.runs}}
-    lines, failed = [], not wanted
-    for run, rows in wanted.items():
+    chosen = {run: rows for run, rows in expected.items() if not known.runs or {run, run.split("/")[0]} & {*known.runs}}
+    lines, failed = [], not chosen
+    for run, rows in chosen.items():
         begun = perf_counter()
         try:
-            found = [without_times(row) for row in reproduce(*run.split("/")).rows]
+            actual = [without_times(row) for row in reproduce(*run.split("/")).rows]
         except ObrsError as error:
             failed |= not isinstance(error, MissingLibraryError)
             lines.append([run, len(rows), one_line(error), ""])
             continue
-        off = difference(rows, found)
+        off = difference(rows, actual)
         failed |= not off <= max(known.tolerance, NOISE.get(run, 0.0))
         lines.append([run, len(rows), "equal" if off == 0 else f"{off:.1e}", f"{perf_counter() - begun:.1f}"])
     print(text_table(["experiment", "rows", "largest difference", "s"], lines))

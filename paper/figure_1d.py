@@ -69,14 +69,14 @@ def _numbers(pair: Pair) -> dict[str, Any]:
     """Return the divergences of the target to a model, and its precision-recall curve."""
     profile = pair.profile()
     curve = profile.curve(points=257)
-    found = {name: profile.divergence(name) for name in DIVERGENCES}
-    return found | {"recall": curve.recall, "precision": curve.precision}
+    divergences = {name: profile.divergence(name) for name in DIVERGENCES}
+    return divergences | {"recall": curve.recall, "precision": curve.precision}
 
 
 def table(record: Record) -> str:
     """Return the rate and the divergences left of each rule."""
-    found = ((LOOKS[name].label, record[name]) for name in ("model", *RULES))
-    rows = [[label, f"{row.get('rate', 1.0):.3f}", *(f"{row[key]:.4f}" for key in DIVERGENCES)] for label, row in found]
+    each = ((LOOKS[name].label, record[name]) for name in ("model", *RULES))
+    rows = [[label, f"{row.get('rate', 1.0):.3f}", *(f"{row[key]:.4f}" for key in DIVERGENCES)] for label, row in each]
     return text_table(["", "rate", "KL", "GAN", "TV"], rows)
 
 

@@ -75,7 +75,7 @@ def figure(record: Record) -> Any:
         axes.set_xlabel(under, fontsize=9.5)
         for side in axes.spines.values():
             side.set(visible=True, color="0.8")
-    said = f"{record.config['n']} samples each, at {record.config['budget']:g} generator calls per sample where a "
-    said += "method has a budget; DOT, DGflow and DDLS take three steps. Orange: further than four standard deviations "
-    said += "from every mode. Below each panel: share of the others, and KL to the target."
-    return caption(drawn, record.experiment, said)
+    text = f"{record.config['n']} samples each, at {record.config['budget']:g} generator calls per sample where a "
+    text += "method has a budget; DOT, DGflow and DDLS take three steps. Orange: further than four standard deviations "
+    text += "from every mode. Below each panel: share of the others, and KL to the target."
+    return caption(drawn, record.experiment, text)

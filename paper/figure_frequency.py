@@ -66,13 +66,13 @@ def _time_solvers(budget: float) -> dict[str, Any]:
         "exact": lambda: float(solve_log_c(log_ratio, budget)),
         "dichotomy": lambda: bisect_c(np.exp(log_ratio), budget),
     }
-    found = {}
+    milliseconds = {}
     for name, solve in ways.items():
         begun, times = process_time(), 50
         for _ in range(times):
             solve()
-        found[name] = 1000 * (process_time() - begun) / times
-    return {"milliseconds": found}
+        milliseconds[name] = 1000 * (process_time() - begun) / times
+    return {"milliseconds": milliseconds}
 
 
 def table(record: Record) -> str:

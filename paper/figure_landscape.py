@@ -83,12 +83,12 @@ def direction(weights: Mapping[str, Tensor], seed: int, *key: str | int) -> dict
 
     The filters of a linear layer are the rows of its matrix. Biases stay where they are, as in the reference.
     """
-    noise, found = new_rng(seed, *key), {}
+    noise, weights_by_name = new_rng(seed, *key), {}
     for name, weight in weights.items():
         random = torch.randn(weight.shape, generator=noise, dtype=weight.dtype)
         norm = weight.detach().norm(dim=-1, keepdim=True) / random.norm(dim=-1, keepdim=True)
-        found[name] = random * norm if weight.ndim > 1 else torch.zeros_like(random)
-    return found
+        weights_by_name[name] = random * norm if weight.ndim > 1 else torch.zeros_like(random)
+    return weights_by_name
 
 
 def move(generator: Any, x: float, y: float, axes: Sequence[Mapping[str, Tensor]], z: Tensor) -> Tensor:
@@ -116,7 +116,7 @@ def divergence_left(
     fit: tuple[Tensor, Tensor], real: Tensor, fake: Tensor, budgets: Sequence[float], *, steps: int
 ) -> list[float]:
     """Fit a ratio once on real and fake samples; return the lower bound for each budget on others, at least 0."""
-    fitted, gan, found = _fit_ratio(*fit, steps), divergence("gan"), []
+    fitted, gan, bounds = _fit_ratio(*fit, steps), divergence("gan"), []
     scores = fitted(real).double().numpy(), fitted(fake).double().numpy()
     for budget in budgets:
         log_c = Profile(scores[1]).log_c(budget)
@@ -125,8 +125,8 @@ def divergence_left(
         rate = float(np.mean(kept))
         gain = gan.critic(scores[0] + log(rate) - of_real)
         cost = kept / rate * gan.f_star_of_f_prime(scores[1] + log(rate) - of_fake)
-        found.append(max(float(np.mean(gain)) - float(np.mean(cost)), 0.0))
-    return found
+        bounds.append(max(float(np.mean(gain)) - float(np.mean(cost)), 0.0))
+    return bounds
 
 
 class _Subject(NamedTuple):
@@ -195,13 +195,13 @@ def _measure(config: Config, generator: str, pair: int, x: float, y: float) -> F
 def _sheets(config: Config, places: dict[str, tuple[float, float]]) -> dict[str, Any]:
     """Return images of the first generator at some points, and which are kept."""
     subject = _subject(config, config.generators[0])
-    see, real, found = subject.views[-1], subject.real[-1][0], {}
+    see, real, sheets = subject.views[-1], subject.real[-1][0], {}
     for name, (x, y) in places.items():
         fit, fake = _fakes(subject, config.samples, 0, x, y)
         scores = _fit_ratio(real, see(fit), config.steps)(see(fake)).double().numpy()
         kept = accept(Budgeted.fit(scores, _SHOWN)(scores[: config.shown]), np.arange(config.shown), seed=1)
-        found[name] = {"x": x, "y": y, "sheet": as_text(fake[: config.shown]), "kept": kept.tolist()}
-    return found | {"shape": list(fake.shape[1:])}
+        sheets[name] = {"x": x, "y": y, "sheet": as_text(fake[: config.shown]), "kept": kept.tolist()}
+    return sheets | {"shape": list(fake.shape[1:])}
 
 
 class Flatness(NamedTuple):
@@ -235,8 +235,8 @@ def _landscapes(record: Record) -> Floats:
 def _all_flatness(record: Record) -> Floats:
     """Return the flatness of every landscape: shape (views, fields, budgets, landscapes)."""
     step = 2 * record.config["reach"] / (record.config["cells"] - 1)
-    found = [[[flatness(one, step) for one in view] for view in each] for each in _landscapes(record)]
-    return np.asarray(found).transpose(1, 3, 2, 0)
+    values = [[[flatness(one, step) for one in view] for view in each] for each in _landscapes(record)]
+    return np.asarray(values).transpose(1, 3, 2, 0)
 
 
 def _view_name(number: int) -> str:

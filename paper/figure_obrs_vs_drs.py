@@ -74,12 +74,12 @@ def _measure(config: Config, name: str, seed: int, progress: bool | None) -> dic
         x = gan.propose(seed + 1)(np.arange(config.proposals))
         ratios = {"learned": gan.log_ratio(x).double().numpy(), "exact": exact(x).numpy()}
     judge = judge_of(target, x.double().numpy())
-    found: dict[str, Any] = {"log_loss": gan.log_loss} | judge(np.ones(len(x))) | {ratio: {} for ratio in ratios}
+    row: dict[str, Any] = {"log_loss": gan.log_loss} | judge(np.ones(len(x))) | {ratio: {} for ratio in ratios}
     for (ratio, log_ratio), (rule, make) in product(ratios.items(), RULES.items()):
         least = len(x) / np.count_nonzero(log_ratio > -np.inf)  # below it, points off the target would be kept
         left = [judge(np.exp(make.fit(log_ratio, k)(log_ratio))) if k >= least else {} for k in config.budgets]
-        found[ratio][rule] = {key: [one.get(key, np.nan) for one in left] for key in MEASURES}
-    return found
+        row[ratio][rule] = {key: [one.get(key, np.nan) for one in left] for key in MEASURES}
+    return row
 
 
 def judge_of(target: Density, pool: Numbers) -> Callable[[Numbers], dict[str, float]]:

@@ -90,14 +90,14 @@ def _landscape(config: Config, x: Numbers) -> dict[str, Any]:
 
 def _minima(budget: float, later: float, x: Numbers) -> list[dict[str, float]]:
     """Return the local minima, best first, and what is left at each after rejection at the later budget."""
-    found: list[dict[str, float]] = []
+    places: list[dict[str, float]] = []
     for mean, sd in product((-2.0, 0.0, 2.0), (0.5, 2.0)):
         options = {"method": "Nelder-Mead", "options": {"xatol": 1e-5, "fatol": 1e-10}}
         best = minimize(lambda v: _loss(v[0], np.exp(v[1]), budget, x), [mean, np.log(sd)], **options)
         place = {"mean": float(best.x[0]), "sd": float(np.exp(best.x[1])), "loss": float(best.fun)}
-        if all(abs(place["mean"] - other["mean"]) + abs(place["sd"] - other["sd"]) > 0.05 for other in found):
-            found.append(place | {"left": _loss(place["mean"], place["sd"], later, x)})
-    return sorted(found, key=lambda place: place["loss"])
+        if all(abs(place["mean"] - other["mean"]) + abs(place["sd"] - other["sd"]) > 0.05 for other in places):
+            places.append(place | {"left": _loss(place["mean"], place["sd"], later, x)})
+    return sorted(places, key=lambda place: place["loss"])
 
 
 def _descent(config: Config, mode: str, start: tuple[float, float], x: Numbers) -> dict[str, Any]:
@@ -120,8 +120,8 @@ def _descent(config: Config, mode: str, start: tuple[float, float], x: Numbers) 
         if path[-1][1] > 2 * _SDS[1]:
             break  # on its way to infinity
     mean, sd = path[-1]
-    found = {"mode": mode, "start": start, "end": path[-1], "steps": len(path) - 1, "escaped": sd > 2 * _SDS[1]}
-    return found | {"left": _loss(mean, sd, config.budget, x), "path": thin(np.asarray(path), 150)}
+    facts = {"mode": mode, "start": start, "end": path[-1], "steps": len(path) - 1, "escaped": sd > 2 * _SDS[1]}
+    return facts | {"left": _loss(mean, sd, config.budget, x), "path": thin(np.asarray(path), 150)}
 
 
 def _reaches_best(record: Record, row: dict[str, Any]) -> bool:
@@ -172,10 +172,10 @@ def figure(record: Record) -> Any:
         axes.set_title(title)
         axes.label_outer()
     left = [record[f"densities {name}"]["after"] for name in ("before", "after")]
-    said = "Stars are minima, the best one large. Choosing the model for what rejection leaves of it brings the "
-    said += f"divergence after rejection from {left[0]:.3f} to {left[1]:.3f}. Below: descents over the landscape after "
-    said += "rejection, from dot to cross; an arrow leaves for infinity."
-    return caption(drawn, record.experiment, said)
+    text = "Stars are minima, the best one large. Choosing the model for what rejection leaves of it brings the "
+    text += f"divergence after rejection from {left[0]:.3f} to {left[1]:.3f}. Below: descents over the landscape after "
+    text += "rejection, from dot to cross; an arrow leaves for infinity."
+    return caption(drawn, record.experiment, text)
 
 
 def _draw_landscape(axes: Any, row: dict[str, Any], name: str, *, filled: bool) -> Any:

@@ -71,9 +71,9 @@ def figure(record: Record) -> Any:
         _curve(part.add_subplot(cells[:, 0]), row)
         for column, letter in ((1, "A"), (2, "B")):
             _areas(part, cells, row, column, letter)
-    said = "At slope λ the upper shaded area is the precision α, the lower one the recall β = α/λ. A low λ reads the "
-    said += "end of the curve where recall is highest (A), a high one that where precision is (B)."
-    return caption(drawn, record.experiment, said)
+    text = "At slope λ the upper shaded area is the precision α, the lower one the recall β = α/λ. A low λ reads the "
+    text += "end of the curve where recall is highest (A), a high one that where precision is (B)."
+    return caption(drawn, record.experiment, text)
 
 
 def _curve(axes: Any, row: dict[str, Any]) -> None:

@@ -64,11 +64,11 @@ def run(config: Config, rows: Record) -> None:
         lam, precision = curve(ratio(truth), ratio(seen[half:]))
         probability = np.exp(see(judge, x))
         probability /= probability.sum(1, keepdims=True)
-        found: dict[str, Any] = {"frechet": frechet(real=truth, fake=seen[half:])}
+        facts: dict[str, Any] = {"frechet": frechet(real=truth, fake=seen[half:])}
         terms = probability * np.log(np.maximum(probability, 1e-30) / probability.mean(0))
-        found["score"] = float(np.exp(terms.sum(1).mean()))  # at most the number of classes
-        found |= {"shares": probability.mean(0), "precision": precision, "recall": precision / lam}
-        rows.add(model, found | {"sheet": as_text(x[: config.shown]), "shape": list(x.shape[1:])})
+        facts["score"] = float(np.exp(terms.sum(1).mean()))  # at most the number of classes
+        facts |= {"shares": probability.mean(0), "precision": precision, "recall": precision / lam}
+        rows.add(model, facts | {"sheet": as_text(x[: config.shown]), "shape": list(x.shape[1:])})
 
 
 def _fit(real: Numbers, fake: Numbers, config: Config) -> Any:
@@ -83,8 +83,8 @@ def _fit(real: Numbers, fake: Numbers, config: Config) -> Any:
 def curve(real: Numbers, fake: Numbers) -> tuple[Numbers, Numbers]:
     """Return slopes λ and the precision at each, from log-ratios of real and fake samples; the recall is α / λ."""
     lam = np.geomspace(1e-2, 1e2, 81)
-    found = [at * np.mean(real < -np.log(at)) + np.mean(fake >= -np.log(at)) for at in lam]
-    return lam, np.minimum(found, np.minimum(lam, 1))
+    alpha = [at * np.mean(real < -np.log(at)) + np.mean(fake >= -np.log(at)) for at in lam]
+    return lam, np.minimum(alpha, np.minimum(lam, 1))
 
 
 def table(record: Record) -> str:
@@ -113,6 +113,6 @@ def figure(record: Record) -> Any:
         axes.plot(row["recall"], row["precision"], color=LOOKS[style].colour, ls=LOOKS[style].line, label=name)
     axes.set(xlabel="recall", ylabel="precision", xlim=(0, 1.03), ylim=(0, 1.03), title="Precision and recall")
     tidy(axes, "lower left")
-    said = ", ".join(f"{PAPER[name]['frechet']:.2f} and {PAPER[name]['score']:.2f} of {name}" for name in MODELS)
+    scores = ", ".join(f"{PAPER[name]['frechet']:.2f} and {PAPER[name]['score']:.2f} of {name}" for name in MODELS)
     words = "High precision: a GAN that has seen five digits. Curves, Fréchet distance and score are of a small"
-    return caption(drawn, record.experiment, f"{words} classifier; the paper's FID and IS of two other GANs: {said}.")
+    return caption(drawn, record.experiment, f"{words} classifier; the paper's FID and IS of two other GANs: {scores}.")

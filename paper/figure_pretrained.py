@@ -87,23 +87,23 @@ def run(config: Config, rows: Record) -> None:
 def _one_generator(config: Config, effort: Any, subject: Any, progress: bool | None) -> dict[str, Any]:
     budgets = [1 / rate for rate in config.rates]
     constants = config.constants if subject.source.classes else ("global",)
-    found, scores, ways = dict[str, Any](), dict[str, Any](), dict[str, tuple[str, ...]]()
+    results, scores, ways = dict[str, Any](), dict[str, Any](), dict[str, tuple[str, ...]]()
     for ratio, fitted in fit_ratios(subject, effort, config.ratios, progress=progress).items():
-        found[ratio] = {"log_loss": fitted.log_loss, "seconds": fitted.seconds}
+        results[ratio] = {"log_loss": fitted.log_loss, "seconds": fitted.seconds}
         scores[ratio], ways[ratio] = fitted.log_ratio(subject.pool, subject.labels), constants
     if "tune" in config.ratios:
         options: Any = {"budget": max(budgets), "pool": config.tune, "progress": progress}
-        scores["tune"], constant, found["tune"] = fit_tune(subject, config.given, **options)
+        scores["tune"], constant, results["tune"] = fit_tune(subject, config.given, **options)
         ways["tune"] = (constant,)
     last = config.ratios[-1], constants[-1]
     for ratio, log_ratio in scores.items():
-        found[ratio]["cells"] = distances(subject, log_ratio, budgets, constants=ways[ratio])
-        wanted = [c for c in ways[ratio] if (ratio, c) in (*_NEAR, last) or ratio == "tune" or len(constants) == 1]
-        found[ratio]["neighbours"] = {
+        results[ratio]["cells"] = distances(subject, log_ratio, budgets, constants=ways[ratio])
+        chosen = [c for c in ways[ratio] if (ratio, c) in (*_NEAR, last) or ratio == "tune" or len(constants) == 1]
+        results[ratio]["neighbours"] = {
             c: {j: neighbour_cells(subject, log_ratio, config.rates, c, config.neighbours, j) for j in subject.spread}
-            for c in wanted
+            for c in chosen
         }
-    row: dict[str, Any] = {"ratios": found, "seconds": subject.seconds}
+    row: dict[str, Any] = {"ratios": results, "seconds": subject.seconds}
     if config.shown and subject.name == config.generators[0]:
         ratio, constant = BEST if BEST[0] in scores and BEST[1] in constants else last
         row |= sheet(subject, scores[ratio], constant, config.shown)
@@ -114,8 +114,8 @@ def _cells(row: dict[str, Any], judge: str, part: str = "cells") -> dict[tuple[s
     """Return the cells by a judge, by ratio and kind of constant."""
     return {
         (ratio, constant): by_judge[judge]
-        for ratio, found in row["ratios"].items()
-        for constant, by_judge in found[part].items()
+        for ratio, result in row["ratios"].items()
+        for constant, by_judge in result[part].items()
         if judge in by_judge
     }
 
@@ -181,17 +181,17 @@ def figure(record: Record) -> Any:
         for axes in (panels[0], middle, right):
             handles |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
     below.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=4, fontsize=8)
-    said = "Distances to test images, on the features of a classifier that no ratio saw; an axis on the left is broken "
-    said += "where some go far wrong. Bars: 95 % intervals of the change. Precision and recall at k = 5, equal n."
-    return caption(drawn, record.experiment, said)
+    text = "Distances to test images, on the features of a classifier that no ratio saw; an axis on the left is broken "
+    text += "where some go far wrong. Bars: 95 % intervals of the change. Precision and recall at k = 5, equal n."
+    return caption(drawn, record.experiment, text)
 
 
 def _draw_distances(panels: list[Any], record: Record, row: dict[str, Any], judge: str) -> None:
     """Draw OBRS with every ratio and kind of constant, in one panel, or in the two parts of a broken axis."""
     values, base = [], 0.0
     for (ratio, constant), cells in _cells(row, judge).items():
-        called = "tune" if ratio == "tune" else _label(ratio, constant)
-        style = Look(called, PALETTE[_COLOURS[ratio]], *_STYLES[constant])
+        label = "tune" if ratio == "tune" else _label(ratio, constant)
+        style = Look(label, PALETTE[_COLOURS[ratio]], *_STYLES[constant])
         values += [draw_rates(axes, record.config["rates"], cells, "obrs", style) for axes in panels]
         base = cells["model 1"][0]
     *above, below = panels

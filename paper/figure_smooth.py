@@ -65,9 +65,9 @@ def _landscape(config: Config, separation: float) -> dict[str, Any]:
     reach = 4.5 * theta[-1] + 6
     profiles = [_pair(separation, at, np.linspace(-reach, reach, config.points)).profile() for at in theta]
     loss = np.asarray([[profile.divergence("gan", k) for profile in profiles] for k in config.budgets])
-    found = [minima(theta, row) for row in loss]
-    counts = [len(per_budget) for per_budget in found]
-    return {"separation": separation, "theta": theta, "loss": loss, "count": counts, "minima": found}
+    places = [minima(theta, row) for row in loss]
+    counts = [len(per_budget) for per_budget in places]
+    return {"separation": separation, "theta": theta, "loss": loss, "count": counts, "minima": places}
 
 
 def minima(theta: Numbers, loss: Numbers, flat: float = _FLAT) -> list[dict[str, float]]:
@@ -100,34 +100,34 @@ def table(record: Record) -> str:
 def figure(record: Record) -> Any:
     """Draw the losses with their minima, and densities at four θ."""
     row = record[f"separation {record.config['separation']:g}"]
-    panels = [found for found in record.rows if found["row"].startswith("densities")]
+    panels = [panel for panel in record.rows if panel["row"].startswith("densities")]
     drawn = canvas(9, 7.2)
     cells = drawn.add_gridspec(2, len(panels), height_ratios=[1.7, 1])
     top = drawn.add_subplot(cells[0, :])
     _losses(top, record, row)
-    for at, found in enumerate(panels):
-        letter = found["row"][-1]
-        top.axvline(found["theta"], color="0.8", lw=1, zorder=0)
-        top.text(found["theta"], 1.125, letter, ha="center", va="bottom", weight="bold")
+    for at, panel in enumerate(panels):
+        letter = panel["row"][-1]
+        top.axvline(panel["theta"], color="0.8", lw=1, zorder=0)
+        top.text(panel["theta"], 1.125, letter, ha="center", va="bottom", weight="bold")
         axes = drawn.add_subplot(cells[1, at])
-        draw_densities(axes, found, {"kept": "kept"}, width=1.4)
-        axes.set(yticks=[], xlim=(-7, 7), xlabel="x", title=f"{letter}: θ = {found['theta']:.2f}")
-        axes.set_ylim(0, 1.15 * max(max(found[key]) for key in ("p", "q", "kept")))
+        draw_densities(axes, panel, {"kept": "kept"}, width=1.4)
+        axes.set(yticks=[], xlim=(-7, 7), xlabel="x", title=f"{letter}: θ = {panel['theta']:.2f}")
+        axes.set_ylim(0, 1.15 * max(max(panel[key]) for key in ("p", "q", "kept")))
     below = f"densities below, K = {record.config['shown']:g}"
     handles = drawn.axes[1].get_legend_handles_labels()
     top.add_artist(top.legend(loc="lower right", title="loss"))
     top.legend(*handles, loc="upper right", ncols=3, title=below)
-    said = "Above: the GAN divergence between the target and what OBRS keeps, against the distance θ between "
-    said += "neighbours of the model; dots and thick bars are local minima. Below: densities, each scaled to its panel."
-    return caption(drawn, record.experiment, said)
+    text = "Above: the GAN divergence between the target and what OBRS keeps, against the distance θ between "
+    text += "neighbours of the model; dots and thick bars are local minima. Below: densities, each scaled to its panel."
+    return caption(drawn, record.experiment, text)
 
 
 def _losses(axes: Any, record: Record, row: dict[str, Any]) -> None:
     budgets, theta = record.config["budgets"], numbers(row["theta"])
-    for k, colour, loss, found in zip(budgets, budget_colours(budgets), row["loss"], row["minima"], strict=True):
-        number = f"{len(found)} local {'minimum' if len(found) == 1 else 'minima'}"
+    for k, colour, loss, places in zip(budgets, budget_colours(budgets), row["loss"], row["minima"], strict=True):
+        number = f"{len(places)} local {'minimum' if len(places) == 1 else 'minima'}"
         axes.plot(theta, loss, color=colour, label=f"K = {k:g}: {number}")
-        for place in found:
+        for place in places:
             ends = [place["low"], place["high"]]
             axes.plot(ends, [place["loss"]] * 2, color=colour, lw=5, marker="o", ms=6, solid_capstyle="butt")
     axes.set(xlabel="θ, distance between neighbours in the model", ylabel="GAN divergence after OBRS")

@@ -42,26 +42,26 @@ PRESETS = {"smoke": Config(n=200, generations=1, budgets=(1.5, 4.0), steps=(1, 4
 
 def run(config: Config, rows: Record) -> None:
     """Draw with every method at each of its budgets."""
-    wanted = {name: (name, 1.0) for name in FIXED}
-    wanted |= {f"{name}, K = {k:g}": (name, k) for name in BUDGETED for k in config.budgets}
+    points = {name: (name, 1.0) for name in FIXED}
+    points |= {f"{name}, K = {k:g}": (name, k) for name in BUDGETED for k in config.budgets}
     methods = (*STEPPED, *(f"{name}{_PUBLISHED}" for name in TUNABLE))
-    wanted |= {f"{name}, {k} steps": (name, float(k)) for name in methods for k in config.steps}
-    for row, (called, budget) in rows.todo(wanted):
+    points |= {f"{name}, {k} steps": (name, float(k)) for name in methods for k in config.steps}
+    for row, (key, budget) in rows.todo(points):
         ready = prepare(Settings.select(config), rows.progress)
-        name, about = called.removesuffix(_PUBLISHED), {"method": called, "budget": budget}
+        name, about = key.removesuffix(_PUBLISHED), {"method": key, "budget": budget}
         sampler, model = method(name, ready, budget)
-        if called in TUNABLE:
-            sampler, found = tune_step(name, ready, budget, config.n, config.tuning_draws, seed=config.seed)
-            about |= found
+        if key in TUNABLE:
+            sampler, facts = tune_step(name, ready, budget, config.n, config.tuning_draws, seed=config.seed)
+            about |= facts
         rows.add(row, about | generations(sampler, model, config.n, config.generations, seed=config.seed))
 
 
 def curves(record: Record) -> dict[str, list[dict[str, Any]]]:
     """Return the points of each method, in the order of their budgets."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    rows: dict[str, list[dict[str, Any]]] = {}
     for row in record.rows:
-        found.setdefault(row["method"], []).append(row)
-    return {name: sorted(points, key=lambda row: float(row["budget"])) for name, points in found.items()}
+        rows.setdefault(row["method"], []).append(row)
+    return {name: sorted(points, key=lambda row: float(row["budget"])) for name, points in rows.items()}
 
 
 def slower(record: Record, name: str) -> tuple[float, float]:
@@ -123,5 +123,5 @@ def figure(record: Record) -> Any:
     panels[1].set_yticks([0.2, 0.5, 1, 2], ["0.2", "0.5", "1", "2"])
     panels[1].minorticks_off()
     drawn.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=6, fontsize=9)
-    said = f"{record.config['n']} samples, {record.config['generations']} times at each point. Faint: published steps."
-    return caption(drawn, record.experiment, f"{said} {_words(record)}")
+    text = f"{record.config['n']} samples, {record.config['generations']} times at each point. Faint: published steps."
+    return caption(drawn, record.experiment, f"{text} {_words(record)}")

@@ -217,8 +217,8 @@ class ExactRatio:
 
     def __call__(self, x: Any) -> Any:
         points = np.asarray(x, dtype=np.float64)
-        found = self.target.log_prob(points) - self.log_density(points)
-        return torch.from_numpy(found) if isinstance(x, torch.Tensor) else found
+        log_ratio = self.target.log_prob(points) - self.log_density(points)
+        return torch.from_numpy(log_ratio) if isinstance(x, torch.Tensor) else log_ratio
 
 
 def _cell(x: Numbers, cell: float, side: int) -> Numbers:

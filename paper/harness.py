@@ -140,8 +140,8 @@ def reproduce(
         except KeyboardInterrupt as error:
             if not record.rows:
                 path.unlink()
-            said = f"interrupted; rows kept: {len(record.rows)}, the same command goes on"
-            raise Interrupted(said, record) from error
+            message = f"interrupted; rows kept: {len(record.rows)}, the same command goes on"
+            raise Interrupted(message, record) from error
         if rank() == 0:
             write_pages(record, home)
             record.save(home.with_suffix(".json"))  # now that the library that draws has its place among the versions

@@ -222,27 +222,27 @@ def make_pool(
 
     All are in [-1, 1], shape `(n, channels, height, width)`, with ids from `start` on.
     """
-    found: dict[int, list[Numbers]] = {step: [] for step in (*sorted(early), len(model.levels) - 1)}
+    images: dict[int, list[Numbers]] = {step: [] for step in (*sorted(early), len(model.levels) - 1)}
     labels: list[Any] = []
     with torch.no_grad(), bar("sampling", n, progress) as tell:
         for at in range(0, n, _BLOCK):
             z, label = model.noise(np.arange(start + at, start + min(at + _BLOCK, n)), seed=SEED)
             for step, clean in previews(model, z, model.levels, label):
-                if step in found:
-                    found[step].append(clean.clamp(-1, 1).contiguous().numpy())
+                if step in images:
+                    images[step].append(clean.clamp(-1, 1).contiguous().numpy())
             labels.append(label.numpy())
             tell(at + len(z))
-    return {step: np.concatenate(blocks) for step, blocks in found.items()}, np.concatenate(labels)
+    return {step: np.concatenate(blocks) for step, blocks in images.items()}, np.concatenate(labels)
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
 def noisy_previews(model: Diffusion, real: Labelled, step: int) -> Numbers:
     """Return the previews of real images at a step: noise is added, and the denoiser takes it away."""
     sigma, normal = model.levels[step].float(), new_rng(SEED, "noisy", step)
-    made = []
+    images = []
     for start in range(0, len(real.x), _BLOCK):
         x = torch.as_tensor(real.x[start : start + _BLOCK])
         label = torch.as_tensor(real.label[start : start + _BLOCK])
         noisy = x + sigma * torch.randn(x.shape, generator=normal)
-        made.append(model(noisy, sigma.expand(len(x)), label).clamp(-1, 1).contiguous().numpy())
-    return np.concatenate(made)
+        images.append(model(noisy, sigma.expand(len(x)), label).clamp(-1, 1).contiguous().numpy())
+    return np.concatenate(images)

@@ -93,8 +93,8 @@ class ImageGan:
         with torch.no_grad(), torch.autocast(like.device.type, torch.bfloat16, enabled=self.half):
             label = torch.from_numpy((uniforms(ids, seed=seed) * (self.classes or 1)).astype(np.int64))
             z = normals(ids, self.generator.latent, seed=seed, like=like.detach())
-            made = self.generator(z, label.to(like.device)) if self.classes else self.generator(z)
-            return made.float().cpu(), label
+            images = self.generator(z, label.to(like.device)) if self.classes else self.generator(z)
+            return images.float().cpu(), label
 
 
 @cache
@@ -126,13 +126,13 @@ def _read_own(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise InputError(f"there is no {path}; it must hold train and test, images of shape (n, channels, h, w)")
     with np.load(path) as file:
-        found = {key: file[key] for key in file.files}
+        arrays = {key: file[key] for key in file.files}
     for key in ("train", "test"):
-        shape = np.shape(found.get(key, ()))
+        shape = np.shape(arrays.get(key, ()))
         if len(shape) != 4:
             raise InputError(f"{path} must hold {key}, images of shape (n, channels, h, w), got shape {shape}")
-        found[key] = Pixels(found[key]) if found[key].dtype == np.uint8 else found[key]
-    return found
+        arrays[key] = Pixels(arrays[key]) if arrays[key].dtype == np.uint8 else arrays[key]
+    return arrays
 
 
 def train_gan(name: str, seed: int, out: Path) -> Path:

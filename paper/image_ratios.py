@@ -139,10 +139,10 @@ def subject_of(
     elif labelled:
         judges["classifier"] = partial(see, classifier("judge", 16, 64).features)
     if judged:
-        called, _, weights = second.partition("=")
-        features: Any = inception_features(weights) if weights else called
-        components = None if called == "inception_v3" else split["judge"].x
-        judges[called] = _second_judge(features, judged, components, progress)
+        title, _, weights = second.partition("=")
+        features: Any = inception_features(weights) if weights else title
+        components = None if title == "inception_v3" else split["judge"].x
+        judges[title] = _second_judge(features, judged, components, progress)
     if not judges:
         raise InputError("without labels the second judge is the only one: judged must be at least 1")
     truth = {key: judge(split["test"].x) for key, judge in judges.items()}
@@ -167,8 +167,8 @@ def with_gan(subject: Subject, gan: ImageGan, n: int | None = None) -> Subject:
 
 def propose(source: Any, ids: Any) -> tuple[Any, Numbers]:
     """Return the images with these ids and their labels, block by block."""
-    made = [source.propose(ids[at : at + _BLOCK], seed=SEED) for at in range(0, len(ids), _BLOCK)]
-    images, labels = (torch.cat(column) for column in zip(*made, strict=True))
+    batches = [source.propose(ids[at : at + _BLOCK], seed=SEED) for at in range(0, len(ids), _BLOCK)]
+    images, labels = (torch.cat(column) for column in zip(*batches, strict=True))
     return images, np.asarray(labels.numpy())
 
 
@@ -228,8 +228,8 @@ class Logit(nn.Module):  # type: ignore[misc]
     def forward(self, x: Any, label: Any = None) -> Any:
         x = x.contiguous(memory_format=torch.channels_last) if self.half else x
         with torch.autocast("cpu", torch.bfloat16, enabled=self.half):
-            found = (self.critic(x) if label is None else self.critic(x, label)).float()
-        return found if found.ndim == 1 else found[:, -1]
+            logit = (self.critic(x) if label is None else self.critic(x, label)).float()
+        return logit if logit.ndim == 1 else logit[:, -1]
 
 
 def select_inputs(source: Any, x: Any, label: Any) -> Any:
@@ -253,9 +253,9 @@ def fit_ratios(
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "a ratio on .* features of images")  # what they do is the question here
             fit: Any = {"steps": steps, "batch_size": 256, "held_out": 0.2, "seed": subject.seed, "progress": progress}
-            found = refit(select_inputs(gan, *real), fakes, method, features=features, **fit)
-        loss, seconds = float(found.report.log_loss), process_time() - begun
-        return Fitted(lambda *x: np.asarray(found(select_inputs(gan, *x)), dtype=np.float64), loss, seconds)
+            ratio = refit(select_inputs(gan, *real), fakes, method, features=features, **fit)
+        loss, seconds = float(ratio.report.log_loss), process_time() - begun
+        return Fitted(lambda *x: np.asarray(ratio(select_inputs(gan, *x)), dtype=np.float64), loss, seconds)
 
     few, rate = max(effort.steps // 3, 1), _TUNED.get(subject.name.rpartition("-")[0])
     ways: dict[str, Callable[[], Fitted]] = {
@@ -306,9 +306,9 @@ def distances(
     cells: dict[str, Any] = {constant: {} for constant in constants}
     for constant in constants:
         for judge, x in subject.spread.items():
-            found = _weigh(subject, scores, constant, len(x), budgets, rules)
-            curve = frechet_curve(real=subject.truth[judge], fake=x, weights=found)
-            cells[constant][judge] = _by_key(found, curve)
+            pool = _weigh(subject, scores, constant, len(x), budgets, rules)
+            curve = frechet_curve(real=subject.truth[judge], fake=x, weights=pool)
+            cells[constant][judge] = _by_key(pool, curve)
     return cells
 
 
@@ -322,10 +322,10 @@ def neighbour_cells(
     judge = judge if judge in subject.spread else next(iter(subject.spread))
     n = min(n, len(subject.spread[judge]))
     size = int(min(rates) * n)
-    found = _weigh(subject, scores, constant, n, [1 / rate for rate in rates], ("obrs", "drs"))
+    pool = _weigh(subject, scores, constant, n, [1 / rate for rate in rates], ("obrs", "drs"))
     real, fake = subject.truth[judge][:n], subject.spread[judge][:n]
-    curves = neighbour_curves(real=real, fake=fake, weights=found, k=5, size=size, draws=4)
-    cells = {metric: _by_key(found, curves[metric]) for metric in ("precision", "recall")}
+    curves = neighbour_curves(real=real, fake=fake, weights=pool, k=5, size=size, draws=4)
+    cells = {metric: _by_key(pool, curves[metric]) for metric in ("precision", "recall")}
     return {key: {metric: cells[metric][key] for metric in cells} for key in cells["recall"]} | {"size": size}
 
 
@@ -346,10 +346,10 @@ def _weigh(
     return weightings(own, (1, *budgets), rules, labels if constant == "class" else None)
 
 
-def _by_key(found: Weightings, curve: Any) -> dict[str, list[float]]:
+def _by_key(pool: Weightings, curve: Any) -> dict[str, list[float]]:
     """Return value, change and its standard error of every rule and budget."""
-    changes = [curve.difference(line, 0) for line in range(len(found.keys))]
-    values = zip(found.keys, curve.value, changes, strict=True)
+    changes = [curve.difference(line, 0) for line in range(len(pool.keys))]
+    values = zip(pool.keys, curve.value, changes, strict=True)
     return {f"{rule} {k:g}": [float(value), by.value, by.standard_error] for (rule, k), value, by in values}
 
 
@@ -360,8 +360,8 @@ def calibrate(scores: Numbers, labels: Numbers, counts: Numbers) -> Numbers:
         >>> np.exp(calibrate(np.log([1.0, 3.0, 5.0, 5.0]), np.array([0, 0, 1, 1]), np.array([1, 1]))).round(3).tolist()
         [0.5, 1.5, 1.0, 1.0]
     """
-    found = np.array(scores, dtype=np.float64)
+    result = np.array(scores, dtype=np.float64)
     for label, share in enumerate(counts / counts.sum()):
         own = labels == label
-        found[own] += np.log(share / own.mean()) - np.log(np.mean(np.exp(found[own])))
-    return found
+        result[own] += np.log(share / own.mean()) - np.log(np.mean(np.exp(result[own])))
+    return result

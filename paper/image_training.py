@@ -148,14 +148,14 @@ def settings(config: Config, kind: str, seed: int) -> dict[str, Any]:
     big, (loss, _, every) = config.data in BIGGAN, kind.partition(" ")
     network = {"name": "biggan" if big else "conv", "width": config.width, **BIGGAN.get(config.data, {})}
     generator, critic = (network | {"name": f"{network['name']}_{part}"} for part in ("generator", "critic"))
-    found = {key: getattr(config, key) for key in ("steps", "critic_steps", "batch_size", "ema_start")}
-    found |= {"ema": config.ema_decay, "lr": (config.generator_lr, config.critic_lr), "seed": seed}
-    found |= {"generator": generator | {"latent": config.latent}}
-    found |= {"critic": critic | {"spectral_norm": True} | ({"heads": 2} if big else {})}
-    found |= {"loss": "paper_raw", "budget": 1.0} if loss == "without" else {"loss": loss, "budget": config.budget}
-    found |= {"constant_every": int(every)} if every else {}
-    found |= {"warm_up": config.alone} if config.alone else {}
-    return found | ({"betas": (0.0, 0.999)} if big else {})
+    options = {key: getattr(config, key) for key in ("steps", "critic_steps", "batch_size", "ema_start")}
+    options |= {"ema": config.ema_decay, "lr": (config.generator_lr, config.critic_lr), "seed": seed}
+    options |= {"generator": generator | {"latent": config.latent}}
+    options |= {"critic": critic | {"spectral_norm": True} | ({"heads": 2} if big else {})}
+    options |= {"loss": "paper_raw", "budget": 1.0} if loss == "without" else {"loss": loss, "budget": config.budget}
+    options |= {"constant_every": int(every)} if every else {}
+    options |= {"warm_up": config.alone} if config.alone else {}
+    return options | ({"betas": (0.0, 0.999)} if big else {})
 
 
 def follow(config: Config, kind: str, seed: int, points: int | None = None) -> Iterator[tuple[int, Any, float]]:
@@ -218,15 +218,15 @@ class Judges:
             fitted = fit_ratios(subject, self.effort, (ratio,), progress=self.progress)[ratio]
         scores, rule = fitted.log_ratio(subject.pool, subject.labels), f"obrs {config.budget:g}"
         first, *others = distances(subject, scores, (config.budget,), ("obrs",), (constant,))[constant].values()
-        found: dict[str, Any] = {"before": first["model 1"][0], "after": first[rule][0]}
-        found |= {"change": first[rule][1], "change_error": first[rule][2]}
+        row: dict[str, Any] = {"before": first["model 1"][0], "after": first[rule][0]}
+        row |= {"change": first[rule][1], "change_error": first[rule][2]}
         for second in others:
-            found["second"] = [second["model 1"][0], second[rule][0]]
+            row["second"] = [second["model 1"][0], second[rule][0]]
         if near:
             by_rule = neighbour_cells(subject, scores, (1 / config.budget,), constant, config.neighbours)
             for key, when in (("model 1", "before"), (rule, "after")):
-                found[f"near_{when}"] = [by_rule[key][metric][0] for metric in ("precision", "recall")]
-        return found | {"log_loss": fitted.log_loss}
+                row[f"near_{when}"] = [by_rule[key][metric][0] for metric in ("precision", "recall")]
+        return row | {"log_loss": fitted.log_loss}
 
 
 def run(config: Config, rows: Record) -> None:
@@ -236,18 +236,18 @@ def run(config: Config, rows: Record) -> None:
 
     judges = Judges(config, rows.progress)
     for name, (kind, seed) in rows.todo(config.jobs):
-        course, found, seconds, unit = list[list[float]](), dict[str, Any](), 0.0, config.unit(kind)
+        course, row, seconds, unit = list[list[float]](), dict[str, Any](), 0.0, config.unit(kind)
         if config.reads_files and not has_unit(f"{unit}-{seed}"):
             continue
         if config.reads_files:
             facts = unit_facts(f"{unit}-{seed}")
             course, seconds = facts.get("curve", []), 60 * facts["cpu_minutes"]
-            found = facts.get("judged") or judges.judge(load_gan(f"cifar10-{unit}", seed), seed)
+            row = facts.get("judged") or judges.judge(load_gan(f"cifar10-{unit}", seed), seed)
         else:
             for step, gan, seconds in follow(config, kind, seed):  # noqa: B007  # those of the last one count
-                found = judges.judge(gan, seed, near=step >= config.steps or kind == "none")
-                course.append([step, found["before"], found["after"]])
-        rows.add(name, {"kind": kind, "seed": seed, "course": course, "cpu_seconds": round(seconds, 2)} | found)
+                row = judges.judge(gan, seed, near=step >= config.steps or kind == "none")
+                course.append([step, row["before"], row["after"]])
+        rows.add(name, {"kind": kind, "seed": seed, "course": course, "cpu_seconds": round(seconds, 2)} | row)
 
 
 def judged_table(record: Record, paper: Mapping[str, Any]) -> str:
@@ -281,13 +281,13 @@ def judged_table(record: Record, paper: Mapping[str, Any]) -> str:
         lines.append(text_table(head[:5], [line(kind, *second) for kind in second[1]]))
     if first:
         lines.append(f"gain: over {KINDS[first]}, seed by seed; ± is the standard error over seeds")
-    wanted = Config(**{**config, "kinds": tuple(config["kinds"])}).jobs
-    missing = [name for name in wanted if name not in record]
+    jobs = Config(**{**config, "kinds": tuple(config["kinds"])}).jobs
+    missing = [name for name in jobs if name not in record]
     lines += [textwrap.fill(f"not trained yet: {'; '.join(missing)}", 118)] if missing else []
     beside = [
-        [f"{where}, {called}", *(f"{cells[key]:.2f}" for key in ("fid", "precision", "recall"))]
+        [f"{where}, {title}", *(f"{cells[key]:.2f}" for key in ("fid", "precision", "recall"))]
         for where, by_kind in paper.items()
-        for called, cells in by_kind.items()
+        for title, cells in by_kind.items()
     ]
     papers = ["", text_table(["the paper, BigGANs", "FID", "precision, %", "recall, %"], beside)] if beside else []
     return "\n".join([*lines, *papers])
@@ -306,11 +306,11 @@ def mean_text(values: Sequence[float], sign: str = "") -> str:
 
 def finals(record: Record, key: str = "after", at: int | None = None) -> dict[str, dict[int, Any]]:
     """Return what each kind of run has at its end, or a part of it, by seed; no kind without a run."""
-    found: dict[str, dict[int, Any]] = {kind: {} for kind in record.config["kinds"]}
+    values: dict[str, dict[int, Any]] = {kind: {} for kind in record.config["kinds"]}
     for row in record.rows:
-        if row["kind"] in found and key in row:
-            found[row["kind"]][row["seed"]] = row[key] if at is None else row[key][at]
-    return {kind: by_seed for kind, by_seed in found.items() if by_seed}
+        if row["kind"] in values and key in row:
+            values[row["kind"]][row["seed"]] = row[key] if at is None else row[key][at]
+    return {kind: by_seed for kind, by_seed in values.items() if by_seed}
 
 
 def draw_courses(axes: Any, record: Record, colours: Mapping[str, str]) -> None:

@@ -157,9 +157,9 @@ def _complete(config: Config, kind: str, number: int, prompt: str) -> tuple[dict
     begun = process_time()
     ids = np.arange(config.completions) + number * config.completions
     with one_thread():
-        made = complete(engine, prompt, config.length, ids=ids, seed=config.seed, temperature=temperature)
-        made |= read(policy, prompt, made["tokens"], made["mask"])
-    return made, {"text": policy.text(made["tokens"]), "seconds": process_time() - begun}
+        rollouts = complete(engine, prompt, config.length, ids=ids, seed=config.seed, temperature=temperature)
+        rollouts |= read(policy, prompt, rollouts["tokens"], rollouts["mask"])
+    return rollouts, {"text": policy.text(rollouts["tokens"]), "seconds": process_time() - begun}
 
 
 def _sentiment(texts: list[str]) -> Numbers:
@@ -239,16 +239,16 @@ def gradient_table(
         add(f"band {VERL_BAND[0]:g} to {VERL_BAND[1]:g}", at, ((mean[at] >= low) & (mean[at] <= high)).astype(float))
 
     scale, whole, table = float(truth @ truth), np.array(estimates[f"all {batch}"]), dict[str, dict[str, Any]]()
-    squares = {method: np.sum((np.array(made) - truth) ** 2, axis=1) / scale for method, made in estimates.items()}
-    for method, made in estimates.items():
+    squares = {method: np.sum((np.array(draws) - truth) ** 2, axis=1) / scale for method, draws in estimates.items()}
+    for method, draws in estimates.items():
         middle, low, high = _interval(squares[method])
-        gap = np.mean(made, axis=0) - truth
+        gap = np.mean(draws, axis=0) - truth
         table[method] = {
             "trained": float(np.mean(trained[method])),
             "error": float(np.sqrt(middle)),
             "low": float(np.sqrt(max(low, 0.0))),
             "high": float(np.sqrt(high)),
-            "added": float(np.sqrt(np.mean(np.sum((np.array(made) - whole) ** 2, axis=1)) / scale)),
+            "added": float(np.sqrt(np.mean(np.sum((np.array(draws) - whole) ** 2, axis=1)) / scale)),
             "bias": float(np.sqrt(gap @ gap / scale)),
             "empty": float(np.mean(np.array(trained[method]) == 0)),
         }
@@ -277,7 +277,7 @@ def baseline_table(
         the error of estimates that are divided by `length`.
     """
     true_advantage, count = advantages(reward, pool.prompt), int(pool.prompt.max()) + 1
-    goals, found = list[Numbers](), dict[str, list[Numbers]]()
+    goals, gradients = list[Numbers](), dict[str, list[Numbers]]()
     for number in range(batches):
         rng = np.random.default_rng([seed, number])
         asked = rng.permutation(count)[:prompts]
@@ -292,11 +292,11 @@ def baseline_table(
             "kept siblings": (pick.weight * advantages(reward[some], pool.prompt[some])) @ pool.slope[some],
         }
         for way, estimate in ways.items():
-            found.setdefault(way, []).append(estimate)
+            gradients.setdefault(way, []).append(estimate)
     truth, table = np.array(goals), {}
     scale = np.mean(np.sum(truth**2, axis=1))
-    for way, made in found.items():
-        estimates = np.array(made)
+    for way, rows in gradients.items():
+        estimates = np.array(rows)
         length = np.mean(np.sum(estimates * truth, axis=1)) / scale
         error, variance = (np.mean(np.sum((estimates - k * truth) ** 2, axis=1)) / scale for k in (1.0, length))
         table[way] = {"error": np.sqrt(error), "length": length, "variance": variance}
@@ -309,7 +309,7 @@ def baseline_table(
 
 def _methods(record: Record, row: str) -> dict[str, Any]:
     """Return what a row says of each method."""
-    return {name: found for name, found in record[row].items() if name != "row"}
+    return {name: values for name, values in record[row].items() if name != "row"}
 
 
 def _tables(record: Record) -> dict[str, tuple[list[str], list[list[str]]]]:
@@ -328,9 +328,9 @@ def _tables(record: Record) -> dict[str, tuple[list[str], list[list[str]]]]:
 
 
 def _pools(record: Record) -> str:
-    made = {name: record[f"rollouts {kind}"] for kind, name in KINDS.items()}
-    said = [f"{row['log_ratio_sd']:.2f} and {row['ess']:.1%} with {name}" for name, row in made.items()]
-    return f"Standard deviation of log r, and effective sample size of the pool: {', '.join(said)}."
+    pools = {name: record[f"rollouts {kind}"] for kind, name in KINDS.items()}
+    facts = [f"{row['log_ratio_sd']:.2f} and {row['ess']:.1%} with {name}" for name, row in pools.items()]
+    return f"Standard deviation of log r, and effective sample size of the pool: {', '.join(facts)}."
 
 
 def table(record: Record) -> str:
@@ -360,7 +360,7 @@ def figure(record: Record) -> Any:
     axes.set_xlabel("relative rms error of the gradient")
     axes.set_xlim(left=0)
     tidy(axes, "lower right")
-    said = f"SmolLM2-135M, {record.config['prompts']} prompts: error of the gradient of a batch of "
-    said += f"{record.config['batch']}, relative to its length, with intervals of 95 % over batches. "
-    said += "Size is |advantage| √length; by gradient: the length of its own gradient, which is not known before."
-    return caption(drawn, record.experiment, said)
+    text = f"SmolLM2-135M, {record.config['prompts']} prompts: error of the gradient of a batch of "
+    text += f"{record.config['batch']}, relative to its length, with intervals of 95 % over batches. "
+    text += "Size is |advantage| √length; by gradient: the length of its own gradient, which is not known before."
+    return caption(drawn, record.experiment, text)

@@ -74,13 +74,13 @@ class Record:
         self.rows, self._now = list(self.rows), perf_counter()
 
     def __getitem__(self, row: str) -> dict[str, Any]:
-        for found in self.rows:
-            if found["row"] == row:
-                return dict(found)
+        for each in self.rows:
+            if each["row"] == row:
+                return dict(each)
         raise InputError(f"the record of {self.experiment} has no row {row!r}; run it again")
 
     def __contains__(self, row: object) -> bool:
-        return any(found["row"] == row for found in self.rows)
+        return any(each["row"] == row for each in self.rows)
 
     def todo(self, items: Mapping[str, Item]) -> Iterator[tuple[str, Item]]:
         """Go through the items whose row is missing, with a bar."""
@@ -145,6 +145,6 @@ def plain(value: Any) -> Any:
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the libraries that are loaded."""
-    found = {"python": ".".join(map(str, sys.version_info[:3])), "obrs": __version__}
+    versions = {"python": ".".join(map(str, sys.version_info[:3])), "obrs": __version__}
     packages = {name: name for name in _LIBRARIES} | {"sklearn": "scikit-learn"}
-    return found | {package: version(package) for module, package in packages.items() if module in sys.modules}
+    return versions | {package: version(package) for module, package in packages.items() if module in sys.modules}

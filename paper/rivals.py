@@ -130,7 +130,7 @@ def generations(sampler: Any, model: Model, n: int, many: int, *, seed: int = 0)
         >>> found["g"], found["generations"]
         ((200.0, 0.0), 3)
     """
-    bare, found, taken, of_bare = Bare(), [], [], []
+    bare, scores, taken, of_bare = Bare(), [], [], []
     sampler(model, n, seed=seed, progress=False)  # warm
     for i in range(many):
         bare(model, n, seed=seed + i)  # the scores of the last draw have emptied the caches
@@ -143,8 +143,8 @@ def generations(sampler: Any, model: Model, n: int, many: int, *, seed: int = 0)
         calls = {"g": kept.calls.generator, "d": kept.calls.critic}
         calls |= {"g_executed": kept.executed_calls.generator, "d_executed": kept.executed_calls.critic}
         copies = {"repeated": 1 - len(np.unique(kept.ids)) / n, "tried": kept.proposed / n}
-        found.append(score(kept.x) | calls | copies)
-    columns = {key: [float(one[key]) for one in found] for key in found[0]}
+        scores.append(score(kept.x) | calls | copies)
+    columns = {key: [float(one[key]) for one in scores] for key in scores[0]}
     columns["time"] = [seconds / float(np.median(of_bare)) for seconds in taken]
     spread = {key: float(np.std(values, ddof=1)) if many > 1 else 0.0 for key, values in columns.items()}
     return {"generations": many} | {key: (float(np.mean(values)), spread[key]) for key, values in columns.items()}

@@ -44,8 +44,8 @@ def mode_scores(fake: Array, modes: Numbers, *, sigma: float, n_sigma: float = 4
     """
     nearest, distance = _nearest_mode(check_features(fake, "fake").astype(np.float64, copy=False), modes)
     good = distance <= n_sigma * sigma
-    found = len(np.unique(nearest[good]))
-    return ModeScores(float(np.count_nonzero(good)) / len(good), found / len(modes), found)
+    hit = len(np.unique(nearest[good]))
+    return ModeScores(float(np.count_nonzero(good)) / len(good), hit / len(modes), hit)
 
 
 def _nearest_mode(x: Numbers, modes: Numbers) -> tuple[Numbers, Numbers]:

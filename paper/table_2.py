@@ -93,8 +93,8 @@ def run(config: Config, rows: Record) -> None:
             sampler, model = method(TUNED.get(name, name), ready, config.budget)
             about: dict[str, Any] = {"method": name, "gan": number}
             if name in TUNED:
-                sampler, found = tune_step(TUNED[name], ready, config.budget, config.n, config.tuning_draws, seed=seed)
-                about |= found
+                sampler, tuning = tune_step(TUNED[name], ready, config.budget, config.n, config.tuning_draws, seed=seed)
+                about |= tuning
             rows.add(row, about | generations(sampler, model, config.n, many, seed=seed))
 
 
@@ -111,12 +111,12 @@ def labels(record: Record) -> dict[str, str]:
 
 def summarise(record: Record) -> dict[str, Cells]:
     """Return mean and standard deviation of every column, by method, over the generations of all GANs."""
-    found: dict[str, Cells] = {}
+    cells: dict[str, Cells] = {}
     for name in (*PAPER, *OTHERS):
         if same := [row for row in record.rows if row.get("method") == name]:
             columns = [key for key, value in same[0].items() if isinstance(value, list) and key != "grid"]
-            found[name] = {key: _pool([row[key] for row in same]) for key in columns}
-    return found
+            cells[name] = {key: _pool([row[key] for row in same]) for key in columns}
+    return cells
 
 
 def _pool(pairs: list[Any]) -> tuple[float, float]:
@@ -126,10 +126,10 @@ def _pool(pairs: list[Any]) -> tuple[float, float]:
 
 def verdict(record: Record) -> str:
     """Say how much the best rules at the budget leave, and which leaves least on each GAN."""
-    found, called = summarise(record), labels(record)
-    order = sorted(_MATCHED, key=lambda name: found[name]["kl"][0])
-    left = "; ".join(f"{called[name]} {found[name]['kl'][0]:.3f}" for name in order[:3])
-    best = ", ".join(called[name] for name in best_rules(record))
+    cells, titles = summarise(record), labels(record)
+    order = sorted(_MATCHED, key=lambda name: cells[name]["kl"][0])
+    left = "; ".join(f"{titles[name]} {cells[name]['kl'][0]:.3f}" for name in order[:3])
+    best = ", ".join(titles[name] for name in best_rules(record))
     return f"KL left by rules at K = {record.config['budget']:g}: {left}. Least on each GAN: {best}."
 
 
@@ -143,10 +143,10 @@ def _cells(record: Record) -> tuple[list[str], list[list[str]]]:
     """Return the titles of all columns, and the cells of every row, the paper's value after ours where it has one."""
     head = ["method", "recall, %", "paper", "precision, %", "paper", "KL", "JS"]
     head += ["calls of G", "paper", "calls of D", "paper", "executed G, D", "time", "paper"]
-    lines, called = [], labels(record)
+    lines, titles = [], labels(record)
     for name, row in summarise(record).items():
         paper = PAPER.get(name, {})
-        cells = [called[name], _pair(row["recall"], 1, 100), _pair(paper.get("recall"), 1)]
+        cells = [titles[name], _pair(row["recall"], 1, 100), _pair(paper.get("recall"), 1)]
         cells += [_pair(row["precision"], 2, 100), _pair(paper.get("precision"), 2)]
         cells += [_pair(row["kl"], 3), _pair(row["js"], 3), _pair(row["g"], 0), _pair(paper.get("g"), 0)]
         cells += [_pair(row["d"], 0), _pair(paper.get("d"), 0)]
@@ -183,10 +183,10 @@ def markdown(record: Record) -> str:
 
 def figure(record: Record) -> Any:
     """Draw recall, precision, divergence, calls and time of every method, the paper's values beside ours."""
-    found, called, n = summarise(record), labels(record), record.config["n"]
-    drawn = canvas(11, 2.2 + 0.24 * len(found))
+    cells, titles, n = summarise(record), labels(record), record.config["n"]
+    drawn = canvas(11, 2.2 + 0.24 * len(cells))
     panels = drawn.subplots(1, 5, sharey=True)
-    places = {name: at + (0.5 if name in PAPER else 0) for at, name in enumerate(list(found)[::-1])}
+    places = {name: at + (0.5 if name in PAPER else 0) for at, name in enumerate(list(cells)[::-1])}
     columns = {
         "recall": ("Recall", "modes, %", 100.0),
         "precision": ("Precision", "samples, %", 100.0),
@@ -195,7 +195,7 @@ def figure(record: Record) -> Any:
         "time": ("Time", "× the model's", 1.0),
     }
     for panel, (key, (title, unit, scale)) in zip(panels, columns.items(), strict=True):
-        for name, row in found.items():
+        for name, row in cells.items():
             style, (mean, sd) = _look(name), (scale * value for value in row[key])
             marks = {"color": style.colour, "marker": style.marker, "ms": 7, "mec": "0.2", "mew": 0.5}
             panel.errorbar(mean, places[name], xerr=sd, **marks)
@@ -209,7 +209,7 @@ def figure(record: Record) -> Any:
         panel.xaxis.set_major_formatter("{x:g}")
         panel.minorticks_off()
     panels[2].locator_params(axis="x", nbins=4)
-    panels[0].set_yticks(list(places.values()), [called[name] for name in places])
+    panels[0].set_yticks(list(places.values()), [titles[name] for name in places])
     handles, names = panels[0].get_legend_handles_labels()
     drawn.legend(handles[:1], names[:1], loc="outside upper right")
     words = f"25 Gaussians, {record.config['gans']} GANs, {n} samples. {verdict(record)} Above the gap: the rows of "

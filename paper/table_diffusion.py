@@ -113,8 +113,8 @@ def run(config: Config, rows: Record) -> None:
         return _material(config, judges(), updates, material(updates, False) if guided else None, rows.progress)
 
     for name, (updates, guided, seed) in rows.todo(todo):
-        found = _one_ratio(config, material(updates, guided), seed, rows.progress)
-        rows.add(name, {"updates": updates, "guided": guided} | found)
+        row = _one_ratio(config, material(updates, guided), seed, rows.progress)
+        rows.add(name, {"updates": updates, "guided": guided} | row)
 
 
 def _judges(config: Config, progress: bool | None) -> Any:
@@ -136,11 +136,11 @@ def _material(config: Config, judges: Any, updates: int, plain: _Material | None
     if plain is not None:
         fake = Labelled(plain.subject.pool, plain.subject.labels)
         model = fit_guide(model, real, fake, steps=config.guided, seed=config.seed)
-    made, labels = make_pool(model, config.pool, early, start=start, progress=progress)
+    pools, labels = make_pool(model, config.pool, early, start=start, progress=progress)
     seen = {step: see(features, noisy_previews(model, real, step)) for step in sorted(early)}
     seen[config.sampler] = see(features, real.x)
-    fakes = {step: see(features, images) for step, images in made.items()}
-    return _Material(with_pool(judges, model, made[config.sampler], labels), seen, fakes)
+    fakes = {step: see(features, images) for step, images in pools.items()}
+    return _Material(with_pool(judges, model, pools[config.sampler], labels), seen, fakes)
 
 
 def _cross_fitted(real: Any, fake: Any, *, steps: int, seed: int, progress: bool | None = None) -> tuple[Any, float]:
@@ -186,13 +186,13 @@ def _early(config: Config, subject: Any, final: Any, fits: dict[int, tuple[Any, 
         for step in config.early:
             seen, share = [fits[step][0], final], (2 * step + 1) / (2 * config.sampler - 1)
             plans[str(step), cost] = plan_stages(seen, share, cost, groups=labels, slack=config.slack), seen
-    found, lines = _jackknife(subject, list(plans.values())), list(plans)
+    curve, lines = _jackknife(subject, list(plans.values())), list(plans)
     cells: dict[str, Any] = {name: {} for name in ("end", *map(str, config.early))}
     for line, ((name, cost), (stages, seen)) in enumerate(plans.items()):
-        gain = found.difference(lines.index(("end", cost)), line)
+        gain = curve.difference(lines.index(("end", cost)), line)
         cells[name][f"{cost:g}"] = {
-            "value": float(found.value[line]),
-            "error": float(found.standard_error[line]),
+            "value": float(curve.value[line]),
+            "error": float(curve.standard_error[line]),
             "gain": [gain.value, gain.standard_error],
             "budgets": list(stages.budgets),
             "kl": divergence_left(stages, seen, labels),
@@ -223,12 +223,12 @@ def _jackknife(subject: Any, plans: Sequence[tuple[Any, list[Any]]]) -> Any:
 
 def _models(record: Record) -> dict[str, list[dict[str, Any]]]:
     """Return the rows of the ratios of each model, by what the model is called."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    rows: dict[str, list[dict[str, Any]]] = {}
     size, data = record.config["size"], DATA.get(record.config["data"], record.config["data"])
     for row in record.rows:
         about = f"EDM of {data}, {size}x{size}, {row['updates']:,} updates{', guided' if row['guided'] else ''}"
-        found.setdefault(about, []).append(row)
-    return found
+        rows.setdefault(about, []).append(row)
+    return rows
 
 
 def table(record: Record) -> str:
@@ -281,8 +281,8 @@ def _early_table(record: Record, ratios: list[dict[str, Any]]) -> str:
         lines.append([f"ratio {seed}, at the end", *(f"{row['early']['end'][cost]['value']:.3f}" for cost in costs)])
         for step in record.config["early"]:
             cells = (row["early"][str(step)][cost] for cost in costs)
-            said = [f"{c['value']:.3f} {c['gain'][0]:+.3f}±{c['gain'][1]:.3f}" for c in cells]
-            lines.append([f"  early at {step}", *said])
+            gains = [f"{c['value']:.3f} {c['gain'][0]:+.3f}±{c['gain'][1]:.3f}" for c in cells]
+            lines.append([f"  early at {step}", *gains])
     agree = ", ".join(f"{step}: {value:.2f}" for step, value in ratios[0]["correlation"].items())
     about = f"gain ± its standard error; correlation of early and last log-ratios by step: {agree}"
     return text_table(["full runs per kept one", *costs], lines, gap=1) + f"\n{about}"
@@ -306,10 +306,10 @@ def figure(record: Record) -> Any:
             _draw_costs(right, record, ratios)
         else:
             right.set_axis_off()
-    said = "Distances to test images, on the features of another classifier, not FID; a line per ratio, the first one "
-    said += "strong. Bars: 95 % intervals of the change from the model, and of the gain. Early: previews are rejected "
-    said += "before the sampler has finished. What lies above the frame is not drawn."
-    return caption(drawn, record.experiment, said)
+    text = "Distances to test images, on the features of another classifier, not FID; a line per ratio, the first one "
+    text += "strong. Bars: 95 % intervals of the change from the model, and of the gain. Early: previews are rejected "
+    text += "before the sampler has finished. What lies above the frame is not drawn."
+    return caption(drawn, record.experiment, text)
 
 
 def _draw_costs(axes: Any, record: Record, ratios: list[dict[str, Any]]) -> None:

@@ -99,10 +99,10 @@ def stages(settings: Settings) -> list[dict[str, Any]]:
                     raise InputError(f"{key} must be like {default!r}, got {table[key]!r:.60}")
             if table is not settings and key in _OF_RUN:
                 raise InputError(f"{key} is the same in all stages; set it before them")
-    made = [typed | {"budget": 2.0, "steps": 10_000} | dict(settings)]
+    options = [typed | {"budget": 2.0, "steps": 10_000} | dict(settings)]
     for table in tables:
-        made.append(made[-1] | dict(table))
-    return made[1:]
+        options.append(options[-1] | dict(table))
+    return options[1:]
 
 
 # Data and networks ----------------------------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ def train(
     samples = _load_data(first) if data is None else data
     about = as_data(samples)
     classes = 0 if about.labels is None else int(about.labels.max()) + 1
-    made, critics = build_networks(settings, about.shape[1:], classes)
+    network, critics = build_networks(settings, about.shape[1:], classes)
     folder = None if out is None else Path(out)
     if folder is not None:
         _check_same(folder, settings)
@@ -247,7 +247,7 @@ def train(
         home = None if folder is None else folder / f"stage-{number}"
         fresh = stage.get("new_critic", False) and done is not None
         more: Any = {"start_from": done, "new_critic": fresh, "out": home, "progress": progress}
-        done = obrs.train(generator or made, critic or own, samples, **_options(stage), **more)
+        done = obrs.train(generator or network, critic or own, samples, **_options(stage), **more)
         rows += [row | ({"stage": number} if len(each) > 1 else {}) for row in done.log]
     return Trained(done.generator, done.critic, rows, done.state, folder)
 
@@ -265,8 +265,8 @@ def _check_same(folder: Path, settings: Settings) -> None:
 
 def _last_stage(folder: str | Path) -> Path:
     """Return the folder of the last stage that a run came to; a run of `obrs.train` is itself."""
-    found = sorted(path for path in Path(folder).glob("stage-*") if checkpoints(path))
-    return found[-1] if found else Path(folder)
+    folders = sorted(path for path in Path(folder).glob("stage-*") if checkpoints(path))
+    return folders[-1] if folders else Path(folder)
 
 
 def load_run(folder: str | Path) -> Trained:

@@ -108,8 +108,8 @@ def _one_model(config: Config, name: str) -> dict[str, Any]:
             return facts | {"refused": str(error)}
         search = tuned.search
         fresh = _fresh(model, search, config.fresh)
-        found = [tuned, *map(search.tune, config.budgets[1:])]
-        cells = {f"{each.budget:g}": _cell(each, *fresh) for each in found}
+        results = [tuned, *map(search.tune, config.budgets[1:])]
+        cells = {f"{each.budget:g}": _cell(each, *fresh) for each in results}
     facts |= {"fresh": len(fresh[0].features), "test": min(len(model.test), config.fresh)}
     return facts | {"cells": cells, "parts": dict(search.seconds), "cpu_seconds": process_time() - begun}
 
@@ -153,18 +153,18 @@ def _cell(tuned: Any, pool: Any, distances: Mapping[str, Any]) -> dict[str, Any]
         groups = labels if tuned.recipe.constants == "one constant per class" else None
         solved = weightings(score, (1, budget), ("drs", "topk"), groups)
         lines |= {rule: solved.weights[line] for line, (rule, _) in enumerate(solved.keys) if rule != "model"}
-    found: dict[str, Any] = {"confirmed": tuned.confirmed, "judge": tuned.judge, "notes": list(tuned.notes)}
-    found |= {"recipe": None if tuned.recipe is None else str(tuned.recipe), "recipes": len(tuned.rows)}
+    cell: dict[str, Any] = {"confirmed": tuned.confirmed, "judge": tuned.judge, "notes": list(tuned.notes)}
+    cell |= {"recipe": None if tuned.recipe is None else str(tuned.recipe), "recipes": len(tuned.rows)}
     for key in ("change", "recall"):
         estimate = getattr(tuned, key)
-        found[key] = None if estimate is None else [estimate.value, estimate.standard_error]
-    found["others"] = {}
+        cell[key] = None if estimate is None else [estimate.value, estimate.standard_error]
+    cell["others"] = {}
     for name, distance in distances.items():
         curve = distance(np.stack([np.ones(len(pool.features)), *lines.values()]))
         changes = {key: curve.relative(line, 0) for line, key in enumerate(lines, 1)}
         shares = {key: [change.value, change.standard_error] for key, change in changes.items()}
-        found["others"][name] = {"plain": float(curve.value[0]), "changes": shares}
-    return found
+        cell["others"][name] = {"plain": float(curve.value[0]), "changes": shares}
+    return cell
 
 
 # Models
@@ -244,8 +244,8 @@ def _changes(cell: dict[str, Any], judge: int = 0) -> dict[str, Any]:
 def _select_acted(record: Record, data: str = "", judge: int = 0) -> tuple[Any, Numbers, Numbers]:
     """Return model, change and its error, of claimed models whose name begins with `data`, where `tune` acted."""
     claimed = [(row["row"], cell) for row, _, cell in _cells(record) if row["claimed"] and row["row"].startswith(data)]
-    found = [(name, *_changes(cell, judge)["tune"]) for name, cell in claimed if cell["confirmed"]]
-    names, changes, errors = zip(*found, strict=True) if found else ((), (), ())
+    acted = [(name, *_changes(cell, judge)["tune"]) for name, cell in claimed if cell["confirmed"]]
+    names, changes, errors = zip(*acted, strict=True) if acted else ((), (), ())
     return np.array(names), numbers(changes), numbers(errors)
 
 
@@ -266,9 +266,9 @@ def _verdict(record: Record) -> str:
     z, claimed = -change / error, sum(row["claimed"] for row, *_ in _cells(record))
     careful, worst = _pool(np.array([z[model == one].mean() for one in np.unique(model)])), z.min()
     parts = [f"tune acted in {len(z)} of {claimed} cells (a model, a budget) of models without part in any choice."]
-    said = f"z {_pool(z):.1f} over all cells together, {careful:.1f} over models (at least 3 was asked for)"
+    text = f"z {_pool(z):.1f} over all cells together, {careful:.1f} over models (at least 3 was asked for)"
     holds = "holds" if worst >= -2 else "does not hold"
-    parts += [f"By the judge that it never saw: {said}; the worst cell has z = {worst:+.1f} (never below -2 {holds})."]
+    parts += [f"By the judge that it never saw: {text}; the worst cell has z = {worst:+.1f} (never below -2 {holds})."]
     for data, judge, words in (
         ("fashion", 0, "Means over both budgets, weighted by precision: Fashion-MNIST {:.1f} % closer, z {:.1f};"),
         ("cifar10", 0, "CIFAR-10 {:.1f} %, z {:.1f},"),
@@ -299,11 +299,11 @@ def _lines(record: Record) -> list[list[str]]:
 def table(record: Record) -> str:
     """Return the table of all cells, and what the claimed ones say together."""
     head = ["model", "K", "own judge", "tune", "critic", "0.2", "DRS", "top-k"]
-    said = "change of the distance in % of the plain model's; from the third number on by another judge"
+    head_line = "change of the distance in % of the plain model's; from the third number on by another judge"
     lines = [[*line[:3], line[4], *line[6:]] for line in _lines(record)]
     refused = [f"{title(row['row'])}: {row['refused']}" for row in record.rows if "refused" in row]
     words = [textwrap.fill(part, 118) for part in (_verdict(record), *refused)]
-    return "\n".join([said, "", text_table(head, lines), "", *words])
+    return "\n".join([head_line, "", text_table(head, lines), "", *words])
 
 
 def markdown(record: Record) -> str:
@@ -341,6 +341,6 @@ def figure(record: Record) -> Any:
     axes.invert_yaxis()
     tidy(axes, None)
     drawn.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=3)
-    said = "Left of the line a model gains; 95 % intervals. A diamond at 0 is a model that tune left as it was. What "
-    said += "is worse than +40 % is drawn at the edge."
-    return caption(drawn, record.experiment, said)
+    text = "Left of the line a model gains; 95 % intervals. A diamond at 0 is a model that tune left as it was. What "
+    text += "is worse than +40 % is drawn at the edge."
+    return caption(drawn, record.experiment, text)

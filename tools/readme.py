@@ -50,8 +50,8 @@ def constants():
     def times(ratio, how):
         some = [row["ratios"][ratio]["cells"] for row in rows if ratio in row["ratios"]]
         cells = [by[how]["classifier"] for by in some if "class" in by]  # an unconditional GAN has one constant
-        found = sorted(cell["obrs 2"][0] / cell["model 1"][0] for cell in cells)
-        return f"{found[0]:.2f} to {found[-1]:.2f}"
+        ratios = sorted(cell["obrs 2"][0] / cell["model 1"][0] for cell in cells)
+        return f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
 
     names = {"tuned": "the critic, trained further", "outputs": "the outputs of a classifier"}
     lines = [[name, times(key, "global"), times(key, "class")] for key, name in names.items()]
@@ -83,8 +83,8 @@ def real_evidence():
     rows.append(["diffusion model, CIFAR-10", f"{cells['model 1'][0]:.0f}", ours, f"DRS {drs}"])
     language = rows_of("language")
     for kind, name in (("hot", "rollouts, error of the gradient"), ("int8", "rollouts in 8 bits")):
-        found = language[f"gradient {kind}"]
-        whole, ours, random = (found[method]["error"] for method in ("all 64", "OBRS 16", "random 16"))
+        errors = language[f"gradient {kind}"]
+        whole, ours, random = (errors[method]["error"] for method in ("all 64", "OBRS 16", "random 16"))
         rows.append([name, f"{whole:.2f}", f"{ours:.2f}", f"random {random:.2f}"])
     return table(["measured", "all proposals", "1 in 4 by OBRS", "1 in 4 by a rival"], rows)
 
@@ -95,8 +95,8 @@ def planted_faults():
     keys, rows = ("as it is", "repaired", "refitted", "exact"), []
     for row in benchmark("doctor")["rows"]:
         if row["fault"] in FAULTS:
-            verdicts, found = (row["verdicts"].get(str(n), "") for n in sizes), row["kl removed"]
-            rows.append([row["fault"], *verdicts, *(f"{found[key]:.3f}" if key in found else "" for key in keys)])
+            verdicts, removed = (row["verdicts"].get(str(n), "") for n in sizes), row["kl removed"]
+            rows.append([row["fault"], *verdicts, *(f"{removed[key]:.3f}" if key in removed else "" for key in keys)])
     titles = ["KL removed as it is", "repaired", "refitted", "exact ratio"]
     return table(["fault", *(f"n = {n:,}" for n in sizes), *titles], rows)
 
@@ -153,10 +153,10 @@ TABLES = (constants, headline, past_one_machine, planted_faults, rate, real_evid
 def render(page):
     """Return the text of a page with the table of every marker renewed; a marker is the name of a function."""
     text = page.read_text()
-    for made in TABLES:
-        name = made.__name__.replace("_", " ")
+    for function in TABLES:
+        name = function.__name__.replace("_", " ")
         if f"<!-- {name} -->" in text:
-            block = f"<!-- {name} -->\n{made()}\n<!-- end {name} -->"
+            block = f"<!-- {name} -->\n{function()}\n<!-- end {name} -->"
             text = re.sub(rf"<!-- {name} -->(.*?<!-- end {name} -->)?", lambda _, block=block: block, text, flags=re.S)
     return text
 

@@ -113,9 +113,9 @@ def fetch(name: str, *, folder: str | os.PathLike[str] | None = None) -> Path:
         home.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".new-", dir=home) as scratch:  # on the disk that files are moved to
             try:
-                found = _get(source, missing, Path(scratch))
+                download = _get(source, missing, Path(scratch))
                 for file in missing:
-                    _keep(file, dataset.files[file], found, home)
+                    _keep(file, dataset.files[file], download, home)
             except _FAILURES as reason:
                 reasons.append(f"{source}: {one_line(reason)}")
     if not is_here(name):
@@ -158,11 +158,11 @@ def _run(command: list[str], folder: Path) -> None:
         raise OSError(lines[-1] if lines else f"exit code {done.returncode}")
 
 
-def _keep(name: str, sha256: str, found: Path, home: Path) -> None:
+def _keep(name: str, sha256: str, download: Path, home: Path) -> None:
     """Move the content of a file, plain or gzipped, into the cache if it is the right one."""
-    path = next((path for path in (found / name, found / f"{name}.gz") if path.is_file()), None)
+    path = next((path for path in (download / name, download / f"{name}.gz") if path.is_file()), None)
     if path is None:
-        raise OSError(f"{name} is not there" if found.is_dir() else "no such folder")
+        raise OSError(f"{name} is not there" if download.is_dir() else "no such folder")
     content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     if (digest := hashlib.sha256(content).hexdigest()) != sha256:
         raise OSError(f"{path.name} has sha256 {digest[:12]}..., expected {sha256[:12]}...")

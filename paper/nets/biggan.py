@@ -87,8 +87,8 @@ class BigGanGenerator(nn.Module):  # type: ignore[misc]
         self.spec |= {"initial": initial}
         self.pieces = len(maps) if hierarchical else 1
         if latent % self.pieces or (hierarchical and not shared):
-            wanted = f"a multiple of {self.pieces} and a shared embedding of labels"
-            raise InputError(f"a hierarchical latent of {size} pixels needs {wanted}, got {latent} and {shared}")
+            expected = f"a multiple of {self.pieces} and a shared embedding of labels"
+            raise InputError(f"a hierarchical latent of {size} pixels needs {expected}, got {latent} and {shared}")
         piece, labels = latent // self.pieces, classes or 1  # without classes all have the label 0
         self.embed = nn.Embedding(labels, shared) if shared else None
         condition = (shared + (piece if hierarchical else 0)) if shared else labels

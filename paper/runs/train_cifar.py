@@ -197,8 +197,8 @@ def train_gan(name: str, goal: float, size: int = 32) -> None:
     if compared:
         facts["curve"] = run.curve
     if kind == "scratch":
-        found = Judges(PRESETS["default"]).judge(ImageGan(mean, None, CLASSES, half=True), int(seed))
-        write_facts(name, facts | {"judged": found})
+        verdict = Judges(PRESETS["default"]).judge(ImageGan(mean, None, CLASSES, half=True), int(seed))
+        write_facts(name, facts | {"judged": verdict})
     else:
         write(name, {"generator": mean} if compared else {"generator": mean, "critic": critic}, facts)
 

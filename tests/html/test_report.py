@@ -366,5 +366,5 @@ def test_page_of_the_docs_is_made_with_the_template_as_it_is():
     tool = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tool)
     page = tool.PAGE.read_text()
-    assert tool.refilled(page) == page, "run python tools/report.py template picture"
+    assert tool.refill(page) == page, "run python tools/report.py template picture"
     assert len(page) < 250_000
