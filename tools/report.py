@@ -1,6 +1,6 @@
 """Make the example of a report, which the docs embed, and its picture in the README.
 
-python tools/report.py page      # the page again, from a committed GAN of clothes and Fashion-MNIST: a minute or two
+python tools/report.py page      # the page again, from a committed GAN of Fashion-MNIST: a minute or two
 python tools/report.py template  # only put its numbers and images into the template as it is now
 python tools/report.py picture   # draw the picture, with Playwright and the Chromium of the system
 """
@@ -49,7 +49,7 @@ def make(seed=100):
         groups=[CLASSES[label] for label in labels],
         real=np.asarray(fitted(data["test"].x)),
         n=2500,
-        title="A small GAN of clothes: what each budget buys",
+        title="A small GAN of Fashion-MNIST: what each budget buys",
     )
 
 
