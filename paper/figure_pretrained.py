@@ -40,13 +40,13 @@ class Config(Judging):
     `tune` gets what the model saw, too, of CIFAR-10: the other 10 000 images are too few.
     """
 
-    generators: tuple[str, ...] = ("fashion_mnist-0", "fashion_mnist-1", "fashion_mnist-2")  # names and seeds
+    generators: tuple[str, ...] = (*(f"cifar10-gan-{seed}" for seed in range(3)), "cifar10-plain-0", "cifar10-biggan-0")
     home: str = ""  # a folder with generators and data of your own; "" for those that are committed
-    ratios: tuple[str, ...] = ("own", "tuned", "outputs")  # keys of `RATIOS`; those on features need labels
-    constants: tuple[str, ...] = ("global", "class")  # keys of `CONSTANTS`; without labels "global" alone
-    tune: int = 4_000  # proposals that `obrs.tune` weighs, at the smallest rate, if it is among the ratios
-    given: tuple[str, ...] = ("ratio", "features")  # parts of the training images that `tune` gets
-    fakes: int = 15_000  # see `image_ratios.Effort`
+    ratios: tuple[str, ...] = ("own", "tuned", "outputs", "tune")  # keys of `RATIOS`; those on features need labels
+    constants: tuple[str, ...] = ("global", "class", "calibrated")  # of `CONSTANTS`; without labels "global" alone
+    tune: int = 10_000  # proposals that `obrs.tune` weighs, at the smallest rate, if it is among the ratios
+    given: tuple[str, ...] = ("generator", "ratio", "features")  # parts of the training images that `tune` gets
+    fakes: int = 3_000  # see `image_ratios.Effort`
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -56,20 +56,15 @@ class Config(Judging):
 
 
 _SMOKE = Config(
-    generators=("digits-0",), ratios=("own", "outputs"), rates=(0.5,),
+    generators=("digits-0",), ratios=("own", "outputs"), constants=("global", "class"), rates=(0.5,),
     pool=400, neighbours=200, judged=0, shown=12, fakes=400, steps=30, epochs=1,
-)  # fmt: skip
-_CIFAR = Config(
-    generators=("cifar10-gan-0", "cifar10-gan-1", "cifar10-gan-2", "cifar10-plain-0", "cifar10-biggan-0"),
-    ratios=("own", "tuned", "outputs", "tune"), constants=("global", "class", "calibrated"),
-    judged=10_000, tune=10_000, given=("generator", "ratio", "features"), fakes=3_000, steps=150, epochs=10,
 )  # fmt: skip
 _PAPER = Config(
     generators=("celeba-0",), home="celeba", ratios=("own", "tuned", "gradients"), constants=("global",),
     rates=(0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2), pool=50_000, judged=50_000, second="inception_v3",
     fakes=50_000, steps=10_000,
 )  # fmt: skip
-PRESETS = {"smoke": _SMOKE, "default": Config(pool=20_000, shown=40), "cifar": _CIFAR, "paper": _PAPER}
+PRESETS = {"smoke": _SMOKE, "default": Config(judged=10_000, steps=150, epochs=10), "paper": _PAPER}
 
 
 def run(config: Config, rows: Record) -> None:

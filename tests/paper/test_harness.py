@@ -38,7 +38,7 @@ def test_a_module_has_what_the_harness_asks_for(name):
     module = experiment(name)
     assert next(iter(module.PRESETS)) == "smoke"
     assert isinstance(module.PRESETS["default"], module.Config)
-    assert module.PRESETS.keys() <= {"smoke", "demo", "default", "cifar", "paper"}
+    assert module.PRESETS.keys() <= {"smoke", "demo", "default", "paper"}
     assert module.Config.__dataclass_params__.frozen
     assert module.__doc__.startswith(first_line(name))
 
@@ -64,8 +64,8 @@ def test_a_smoke_run_is_plain_json_with_named_rows_a_table_and_a_picture(name, s
 def test_what_is_committed_is_of_a_preset_and_is_drawn_again(name, committed):
     record, module = committed(name), experiment(name)
     assert record.experiment == name
-    assert record.preset in ("default", "cifar")
-    assert record.config == plain(asdict(module.PRESETS[record.preset]))
+    assert record.preset == "default"
+    assert record.config == plain(asdict(module.PRESETS["default"]))
     assert max(map(len, module.table(record).splitlines())) <= 120
     with restyle():
         drawn = module.figure(record)
