@@ -2,9 +2,9 @@
 
 The paper has a BigGAN of CelebA without classes, whose critic is trained further as a ratio, and one constant. It gives
 no numbers, and says that OBRS has the lower FID at every rate, and the higher precision at rates above .3. Here are
-conditional GANs of Fashion-MNIST, or with `cifar` three conditional GANs of CIFAR-10, an unconditional one and a small
-BigGAN; several ratios, and one constant, one per class, or one after calibration by class. `image_ratios` says which
-images are used for what. One pool gives the whole curve.
+three conditional GANs of CIFAR-10, an unconditional one and a small BigGAN; several ratios, and one constant, one per
+class, or one after calibration by class. `image_ratios` says which images are used for what. One pool gives the whole
+curve.
 
 `paper` is the paper's size, for a generator and data of your own: `--home FOLDER` has NAME-SEED-generator.safetensors
 and NAME-SEED-critic.safetensors as `image_gans` writes them, and NAME.npz with images. With `--second

@@ -1,11 +1,10 @@
 """OBRS on a diffusion model: distance, precision and recall against the acceptance rate; rejecting early; guidance.
 
-The paper has EDM on CIFAR-10 with the classifier of Kim et al. Here are small EDMs of Fashion-MNIST at 14x14 that are
-committed, `image_diffusion`: one that was trained shortly, and one that was trained until it hardly got better; and
-with `cifar` the EDM of CIFAR-10 that `runs/train_cifar.py` trains, and its early checkpoint. The ratio is a network on
-the features of a classifier. Each half of the pool is scored by a ratio that was fitted on the other half, so that no
-image has a ratio that saw it. The parts of the data are those of `image_gans.parts`: generator, ratio, features and
-judge share no image, and the real images of every distance are the test set. There is one constant per class.
+The paper has EDM on CIFAR-10 with the classifier of Kim et al. Here are a small EDM that `runs/train_cifar.py` trains,
+and its early checkpoint. The ratio is a network on the features of a classifier. Each half of the pool is scored by a
+ratio that was fitted on the other half, so that no image has a ratio that saw it. The parts of the data are those of
+`image_gans.parts`: generator, ratio, features and judge share no image, and the real images of every distance are the
+test set. There is one constant per class.
 
 Two things go beyond the paper, which names them as an outlook. Early rejection: Heun's sampler computes D(x; sigma) at
 every noise level, the image that is expected, a preview, which costs nothing. The ratio of a noise level, a network of

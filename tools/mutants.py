@@ -161,7 +161,7 @@ MUTANTS = [Mutant(*row) for row in (
     ("the radius is that of the next neighbour", "test_it_is_that_of_prdc_in_float64",
      "metrics/neighbours.py", "distance[:, k - 1]", "distance[:, k]"),
     ("the constant does not move with the pool", "test_errors_know_that_constants_are_solved_for",
-     "metrics/weightings.py", "found.rows] * (unit - mean) + even[own] * mean", "found.rows] * unit"),
+     "metrics/weightings.py", "influence.rows] * (unit - mean) + even[own] * mean", "influence.rows] * unit"),
 )]
 # fmt: on
 
