@@ -23,7 +23,7 @@ def normals(n=N, m=N, d=1.0, seed=0):
     return rng.normal(d**2 / 2, d, n), rng.normal(-(d**2) / 2, d, m)
 
 
-def mapped(f, scores):
+def apply(f, scores):
     return tuple(f(x) for x in scores)
 
 
@@ -75,11 +75,11 @@ def test_missing_support_is_measured_and_not_called_miscalibration(times):
     found = diagnose(times * real, times * fake, K)
     assert found.verdict == ("fit" if times == 1 else "repairable")
     assert found.missing_support.low < 0.3 < found.missing_support.high < found.missing_support.low + 0.05
-    assert diagnose(*mapped(lambda x: times * x, normals()), K).missing_support is None
+    assert diagnose(*apply(lambda x: times * x, normals()), K).missing_support is None
 
 
 def test_what_calibration_leaves_must_be_worth_rejecting_with():
-    diagnosis = diagnose(*mapped(lambda x: 20 * x, normals(20_000, 20_000, d=0.05)), K)
+    diagnosis = diagnose(*apply(lambda x: 20 * x, normals(20_000, 20_000, d=0.05)), K)
     assert diagnosis.evidence.auc.low > 0.5, "it tells real from fake"
     assert diagnosis.verdict == "unfit"
 
@@ -104,7 +104,7 @@ def test_class_means_are_the_quotients_of_the_shares():
     assert abs(first.log_excess) < 4 * first.error
     assert abs(second.log_excess - 0.4) < 4 * second.error
     assert first.error < 0.02
-    assert (first.off, second.off) == (False, True)
+    assert (first.deviates, second.deviates) == (False, True)
 
 
 def test_errors_of_class_means_are_as_large_as_they_vary():
@@ -115,7 +115,7 @@ def test_errors_of_class_means_are_as_large_as_they_vary():
         found.append(class_means(fake, labels[1], dict(enumerate(p)), 2000)[0])
     deviation = np.std([mean.log_excess for mean in found])
     assert np.mean([mean.error for mean in found]) == pytest.approx(deviation, rel=4 / sqrt(2 * 200))
-    assert np.mean([mean.off for mean in found]) < 0.03
+    assert np.mean([mean.deviates for mean in found]) < 0.03
 
 
 def test_the_doctor_names_classes_and_says_which_way_fits():
@@ -125,7 +125,7 @@ def test_the_doctor_names_classes_and_says_which_way_fits():
     assert "labels 0, 1" in note.text
     assert note.advice.python == "ratio.calibrate_classes(pool)"
     assert {row["name"] for row in diagnosis.rows() if row["mark"] == "!"} >= {"label 0", "label 1"}
-    sharp = mapped(lambda x: 8 * x, normals(2000, 2000))
+    sharp = apply(lambda x: 8 * x, normals(2000, 2000))
     (note,) = (n for n in diagnose(*sharp, K, labels=[np.arange(2000) % 4] * 2).notes if "E_Q[r | y]" in n.text)
     assert "rests on few samples" in note.text
     assert "one constant per class" in note.advice.python
@@ -155,7 +155,7 @@ def test_errors_of_r_beyond_one_over_c_change_nothing():
 
 
 def test_a_constant_changes_no_decision_and_a_temperature_does():
-    shifted, thrice = (diagnose(*mapped(f, normals()), K).at_budget for f in (lambda x: x + log(3), lambda x: 3 * x))
+    shifted, thrice = (diagnose(*apply(f, normals()), K).at_budget for f in (lambda x: x + log(3), lambda x: 3 * x))
     assert shifted.misjudged == pytest.approx(0, abs=1e-12)
     assert thrice.misjudged > 0.1
     assert thrice.off
@@ -256,4 +256,4 @@ def test_repeated_rows_count_once_and_rounded_scores_are_none():
     assert any("rows were repeated" in note.text for note in found.notes)
     with pytest.raises(InputError, match=r"got 29 real and 2\d fake .*repeated ones left out"):
         diagnose(real[:200], fake[:200], K)
-    assert diagnose(*mapped(lambda x: x.round(1), normals()), K).n_real == N
+    assert diagnose(*apply(lambda x: x.round(1), normals()), K).n_real == N

@@ -23,7 +23,7 @@ from .. import __version__
 from .._text import exit_code, one_line
 from ..errors import InputError, ObrsError
 
-__all__ = ["SCORES", "SETS", "Files", "advanced", "app", "as_option", "command", "complain", "main", "option"]
+__all__ = ["SCORES", "SETS", "Files", "app", "as_option", "command", "complain", "main", "option", "rare_option"]
 __all__ += ["parse_amount", "parse_ends", "parse_numbers", "parse_pairs", "short"]
 
 F = TypeVar("F", bound=Callable[..., None])
@@ -134,18 +134,18 @@ def option(metavar: str | None, help: str, *names: str, **more: Any) -> Any:
     return typer.Option(*names, metavar=metavar, help=help, show_default=False, **more)
 
 
-def advanced(metavar: str | None, help: str, *names: str, **more: Any) -> Any:
+def rare_option(metavar: str | None, help: str, *names: str, **more: Any) -> Any:
     """Return an option that help shows after the others."""
     return option(metavar, help, *names, rich_help_panel="Advanced", **more)
 
 
-def command(examples: str, shared: str = "", advanced_shared: str = "") -> Callable[[F], F]:
+def command(examples: str, shared: str = "", rare: str = "") -> Callable[[F], F]:
     """Register a command with examples; shared options, by name, take the place of its `**given`."""
 
     def register(function: F) -> F:
         own = inspect.signature(function)
         parameters = [p for p in own.parameters.values() if p.kind != p.VAR_KEYWORD]
-        for declare, names in ((option, shared), (advanced, advanced_shared)):
+        for declare, names in ((option, shared), (rare_option, rare)):
             for name in names.split():
                 kind, default, *how = _SHARED[name]
                 kind = Annotated[kind if default is not None else kind | None, declare(*how)]

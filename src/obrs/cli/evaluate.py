@@ -8,7 +8,7 @@ import typer
 
 from .._text import name_in_errors
 from ..errors import InputError
-from .app import SCORES, SETS, advanced, command, option, parse_ends, parse_numbers
+from .app import SCORES, SETS, command, option, parse_ends, parse_numbers, rare_option
 
 __all__ = ["evaluate"]
 
@@ -28,10 +28,10 @@ def evaluate(
     scores: Annotated[str | None, option("FILE", "Scores of the proposals: a csv, jsonl, parquet, npy or npz.")] = None,
     budget: Annotated[list[str] | None, option("K,K,…", "Proposals per kept sample.", "--budget")] = None,
     features: Annotated[str | None, option("NAME", "Features of images; files may also hold features.")] = None,
-    id: Annotated[str, advanced("NAME", "Names of files in scores of a folder; default file.", "--id")] = "file",
-    rules: Annotated[str, advanced("NAME,…", "Rules to compare, of obrs, drs, topk; default obrs.")] = "obrs",
-    fitted_on: Annotated[str | None, advanced("PATH", "Real samples of the fit: warns of overlap.")] = None,
-    pixels: Annotated[str | None, advanced("B,W", "Black and white of float images; default -1,1.")] = None,
+    id: Annotated[str, rare_option("NAME", "Names of files in scores of a folder; default file.", "--id")] = "file",
+    rules: Annotated[str, rare_option("NAME,…", "Rules to compare, of obrs, drs, topk; default obrs.")] = "obrs",
+    fitted_on: Annotated[str | None, rare_option("PATH", "Real samples of the fit: warns of overlap.")] = None,
+    pixels: Annotated[str | None, rare_option("B,W", "Black and white of float images; default -1,1.")] = None,
     **given: Any,
 ) -> None:
     """Measure what each budget bought, with intervals."""

@@ -11,7 +11,7 @@ import typer
 from .._files import check_not_input, check_out
 from .._text import finite, name_in_errors, text_table, unknown_name
 from ..errors import InputError
-from .app import SCORES, Files, advanced, command, complain, option, parse_amount, parse_numbers, parse_pairs, short
+from .app import SCORES, Files, command, complain, option, parse_amount, parse_numbers, parse_pairs, rare_option, short
 
 __all__ = ["describe_mean", "plan"]
 
@@ -33,8 +33,8 @@ def plan(
     files: Files,
     budget: Annotated[list[str] | None, option("K,K,…", "Proposals per kept sample.", "--budget")] = None,
     goals: Annotated[list[str] | None, option("GOAL=X", "The least budget for kl=0.05, ess=0.5, …", "--for")] = None,
-    plot: Annotated[str | None, advanced("FILE.png", "Draw the profile as well.")] = None,
-    as_json: Annotated[bool, advanced(None, "Print JSON instead of a table.", "--json")] = False,
+    plot: Annotated[str | None, rare_option("FILE.png", "Draw the profile as well.")] = None,
+    as_json: Annotated[bool, rare_option(None, "Print JSON instead of a table.", "--json")] = False,
     **given: Any,
 ) -> None:
     """Show what each budget buys, and what it costs.

@@ -10,7 +10,7 @@ import typer
 from .._files import check_not_input
 from .._text import name_in_errors
 from ..errors import InputError
-from .app import SCORES, advanced, as_option, command, option, parse_amount
+from .app import SCORES, as_option, command, option, parse_amount, rare_option
 from .plan import describe_mean
 
 __all__ = ["report"]
@@ -34,9 +34,9 @@ def report(
     show: Annotated[str | None, option("NAME", _SHOW)] = None,
     compare: Annotated[str | None, option("NAME", "Other scores of this kind: shows what both keep.")] = None,
     real: Annotated[str | None, option("FILE", "Scores of real samples: shows what the doctor finds.")] = None,
-    n: Annotated[str | None, advanced("N", "Rows to keep, 250 or 10%: the slider starts there.", "-n")] = None,
-    images_from: Annotated[str | None, advanced("FOLDER", "Where images lie; default the folder of FILE.")] = None,
-    title: Annotated[str | None, advanced("TEXT", "The title; default the name of FILE.")] = None,
+    n: Annotated[str | None, rare_option("N", "Rows to keep, 250 or 10%: the slider starts there.", "-n")] = None,
+    images_from: Annotated[str | None, rare_option("FOLDER", "Where images lie; default the folder of FILE.")] = None,
+    title: Annotated[str | None, rare_option("TEXT", "The title; default the name of FILE.")] = None,
     **given: Any,
 ) -> None:
     """Write one page that shows what each budget buys.

@@ -10,7 +10,7 @@ import typer
 
 from .._files import check_not_input
 from ..errors import InputError
-from .app import SCORES, Files, advanced, command, complain, option, parse_amount
+from .app import SCORES, Files, command, complain, option, parse_amount, rare_option
 
 __all__ = ["select"]
 
@@ -33,9 +33,9 @@ def select(
     out: Annotated[str | None, option("FILE", "Where to write; - is stdout, kept/ a folder.", "--out", "-o")] = None,
     budget: Annotated[float | None, option("K", "Keep 1 row in K instead.")] = None,
     weights: Annotated[bool, option(None, "Add columns inclusion_probability and log_weight.", "--weights")] = False,
-    at_most: Annotated[bool, advanced(None, "Keep all rows of a group that has too few.", "--at-most")] = False,
-    repeats: Annotated[bool, advanced(None, "Allow ids that are repeated.", "--repeats")] = False,
-    sql: Annotated[str | None, advanced("duckdb", "Print the condition by which DuckDB keeps these rows.")] = None,
+    at_most: Annotated[bool, rare_option(None, "Keep all rows of a group that has too few.", "--at-most")] = False,
+    repeats: Annotated[bool, rare_option(None, "Allow ids that are repeated.", "--repeats")] = False,
+    sql: Annotated[str | None, rare_option("duckdb", "Print the condition by which DuckDB keeps these rows.")] = None,
     **given: Any,
 ) -> None:
     """Keep exactly n rows of a file or a folder, or 1 in K.

@@ -30,7 +30,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Any], facts: Mapping[str, An
     try:
         from safetensors.torch import save
     except ImportError as error:
-        raise _missing() from error
+        raise _missing_library() from error
     if not path.parent.is_dir():
         raise InputError(f"the folder {path.parent} does not exist; make it first")
     whole = {name: x.detach().cpu().contiguous().clone() for name, x in tensors.items()}
@@ -44,7 +44,7 @@ def read_tensors(path: str | os.PathLike[str], what: str) -> tuple[Tensors, Fact
     try:
         from safetensors import SafetensorError, safe_open
     except ImportError as error:
-        raise _missing() from error
+        raise _missing_library() from error
     try:
         with safe_open(os.fspath(as_path(path, "path")), framework="pt") as file:
             facts = dict(json.loads((file.metadata() or {})[_FACTS]))
@@ -75,5 +75,5 @@ def first_difference(module: Any, tensors: Mapping[str, Any]) -> str:
     return ""
 
 
-def _missing() -> MissingLibraryError:
+def _missing_library() -> MissingLibraryError:
     return MissingLibraryError("files of tensors need safetensors: pip install 'obrs[torch]'")

@@ -82,7 +82,7 @@ class Source:
         ids = np.arange(len(log_ratio)) if self.ids is None else self.ids
         return np.asarray(priority_key(log_ratio, ids, seed=self.seed))
 
-    def last_kept(self, budgets: list[float], groups: Groups | None) -> Floats:
+    def last_budget(self, budgets: list[float], groups: Groups | None) -> Floats:
         """Return the number of the last budget, of some that ascend from 1, at which each sample is kept."""
         if self.ids is None:
             return np.searchsorted([-self.profile.log_c(k) for k in budgets[1:]], -self.key)
@@ -183,7 +183,7 @@ def _ratio_page(source: Source, groups: Any, real: Any, budget: Any, n: Any, tit
     findings = [] if real is None else diagnosis_findings(diagnose(real, profile.log_ratio, budgets[start]))
     known = {"reward": source.reward, "diagnosed": real is not None, "by_group": apart is not None}
     findings += profile_findings(profile, plan[start], **known)
-    log_c, last, other_last = [profile.log_c(k) for k in budgets], source.last_kept(budgets, apart), None
+    log_c, last, other_last = [profile.log_c(k) for k in budgets], source.last_budget(budgets, apart), None
     content = {"budgets": budgets, "start": start, "planned": [budgets.index(k) for k in usual], "n": number}
     content |= {"log_c": shorten(log_c), "recall": recall, **_columns(plan)}
     content |= {"reward": source.reward, "apart": apart is not None, "rows": _list_rows(source, last)}
@@ -198,7 +198,7 @@ def _ratio_page(source: Source, groups: Any, real: Any, budget: Any, n: Any, tit
         content["groups"] = _group_shares(profile, labels, log_c)
     if source.other is not None:
         name, other = source.other
-        other_last = other.last_kept(budgets, apart)
+        other_last = other.last_budget(budgets, apart)
         both = [(other_last >= i)[last >= i] for i in range(len(budgets))]
         content["compare"] = {"name": cut(name, _LABEL), "same": shorten([x.sum() / max(len(x), 1) for x in both], 3)}
     if source.samples is not None:

@@ -98,7 +98,7 @@ def extract(
     """
     extractor = features if callable(features) else lookup(FEATURES, features, "features")
     source = read_images(images, pixels=pixels)
-    path = _kept_at(extractor, source.digest) if isinstance(extractor, Extractor) else None
+    path = _cache_path(extractor, source.digest) if isinstance(extractor, Extractor) else None
     if path is not None and (known := _read(path, source.n)) is not None:
         return known
     torch, parts, done = _torch(), [], 0
@@ -221,7 +221,7 @@ def _torch() -> Any:
     return torch
 
 
-def _kept_at(extractor: Extractor, digest: str) -> Path:
+def _cache_path(extractor: Extractor, digest: str) -> Path:
     key = "\n".join([str(_VERSION), extractor.name, extractor.identity(), digest])
     return cache_folder() / "features" / f"{extractor.name}-{hashlib.sha256(key.encode()).hexdigest()[:32]}.npy"
 

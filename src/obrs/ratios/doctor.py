@@ -155,10 +155,10 @@ class Diagnosis:
         unknown = self.verdict in ("unfit", "untestable") or (missing is None and not e.mean_ratio.trusted)
         harmful = at.removed.value < -ERRORS * at.removed.standard_error
         rows = [
-            _row("E_Q[r]", e.mean_ratio.estimate, "!" * e.mean_ratio.off, "≤ 1; below 1: missing support"),
+            _row("E_Q[r]", e.mean_ratio.estimate, "!" * e.mean_ratio.deviates, "≤ 1; below 1: missing support"),
             _row("missing support", nan if unknown else missing or 0.0, "~" * unknown or "!" * bool(missing), "of P"),
-            _row("score test", max(e.curve.z, abs(e.curve.slope)), "!" * e.curve.off, "below 3: calibrated"),
-            _row("error of log r", e.curve.rms, "!" * e.curve.off, "nats; 0.05 is tolerated"),
+            _row("score test", max(e.curve.z, abs(e.curve.slope)), "!" * e.curve.deviates, "below 3: calibrated"),
+            _row("error of log r", e.curve.rms, "!" * e.curve.deviates, "nats; 0.05 is tolerated"),
             _row("would not show", e.curve.visible, "", "nats: errors below it"),
             _row("AUC", e.auc, "!" * (e.auc_z < -ERRORS), "0.5: cannot tell real from fake"),
             _row("log-loss", e.log_loss, "", "0.693 is that of a coin"),
@@ -170,7 +170,7 @@ class Diagnosis:
             rows.append(_row("kl, repaired", at.repaired, "", "removed, with the repair"))
         for mean in self.classes:
             low, high = (float(np.exp(mean.log_excess + s * 1.96 * mean.error)) for s in (-1, 1))
-            mark = "!" if mean.off and mean.known else "" if mean.known else "~"
+            mark = "!" if mean.deviates and mean.known else "" if mean.known else "~"
             estimate = Estimate(float(np.exp(mean.log_excess)), low, high)
             rows.append(_row(f"label {mean.label}", estimate, mark, "E_Q[r | y] q(y) / p(y); 1 wanted"))
         return rows
@@ -390,16 +390,16 @@ def _measure_at_budget(raw: Pair, profile: Profile, budget: float, verdict: _Ver
     with np.errstate(invalid="ignore"):
         gain = kl_removed((after[0] - before[0], after[1] - before[1]))
     misjudged = float(np.mean(np.abs(kept[0] - kept[1])))
-    return AtBudget(log_c, rate, _off_below(raw, -log_c), misjudged, kl_removed(before), kl_removed(after), gain)
+    return AtBudget(log_c, rate, _is_wrong_below(raw, -log_c), misjudged, kl_removed(before), kl_removed(after), gain)
 
 
-def _off_below(raw: Pair, top: float) -> bool:
+def _is_wrong_below(raw: Pair, top: float) -> bool:
     """Tell whether log-ratios are wrong below 1/c, where a < 1; a constant does not count, as c makes up for it."""
     real, fake = (x[(x < top) & np.isfinite(x)] for x in raw)
     if min(len(real), len(fake)) < _OVERLAP:
         return False
     shift = Affine.fit(real, fake, slope=False)
-    return reliability(np.asarray(shift(real)), np.asarray(shift(fake))).off
+    return reliability(np.asarray(shift(real)), np.asarray(shift(fake))).deviates
 
 
 def _refine_verdict(
@@ -475,7 +475,7 @@ def _notes(
         notes.append(Note(text, Advice("kind='hinge'", "--kind hinge")))
     elif d.verdict in ("repairable", "unfit") and np.ptp(both := np.concatenate(_finite(d.raw))):
         notes += [Note(doubt)] if (doubt := check_scores(both, "log_ratio")) else []
-    if off := [mean for mean in d.classes if mean.off or not mean.known]:
+    if off := [mean for mean in d.classes if mean.deviates or not mean.known]:
         names = ", ".join(str(mean.label) for mean in off[:8])
         text = f"E_Q[r | y] is not p(y) / q(y) for the labels {names}, so one constant for all starves some of them"
         advice = Advice("ratio.calibrate_classes(pool)", "calibrate by class in Python, or use --group")

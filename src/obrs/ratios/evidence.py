@@ -102,7 +102,7 @@ class Mean:
     trusted: bool
 
     @property
-    def off(self) -> bool:
+    def deviates(self) -> bool:
         """Whether it is above 1 by more than 3 standard errors and by more than is tolerated."""
         return self.z > ERRORS and self.estimate.value > 1 + TOLERATED
 
@@ -160,7 +160,7 @@ class Reliability:
     fake: Floats
 
     @property
-    def off(self) -> bool:
+    def deviates(self) -> bool:
         """Whether claims and labels differ by more than 3 standard errors and by more than is tolerated."""
         return max(self.z, abs(self.slope)) > ERRORS and self.misfit > TOLERATED
 
@@ -271,8 +271,8 @@ class Evidence:
 
     def faults(self) -> list[str]:
         """Return what is off by more than 3 standard errors and by more than is tolerated; empty if calibrated."""
-        mean = [f"E_Q[r] = {self.mean_ratio.estimate.value:.3g} is above 1"] * self.mean_ratio.off
-        return mean + [f"log r is off by {self.curve.rms:.2g} nats"] * self.curve.off
+        mean = [f"E_Q[r] = {self.mean_ratio.estimate.value:.3g} is above 1"] * self.mean_ratio.deviates
+        return mean + [f"log r is off by {self.curve.rms:.2g} nats"] * self.curve.deviates
 
     def tells(self) -> bool:
         """Return whether the log-ratios separate real from fake, with a lower log-loss than chance."""
@@ -308,7 +308,7 @@ class ClassMean:
     known: bool
 
     @property
-    def off(self) -> bool:
+    def deviates(self) -> bool:
         """Whether it differs from p(y) / q(y) by more than 3 standard errors and by more than is tolerated."""
         return abs(self.log_excess) > max(ERRORS * self.error, TOLERATED)
 

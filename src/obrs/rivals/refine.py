@@ -86,7 +86,7 @@ class _Refiner(ABC):
     def _refine(self, model: Model, ids: Numbers, seed: int) -> Batch:
         """Return the samples with these ids."""
         z, y = model.latent(ids, seed=seed), model.label(ids, seed=seed)
-        model = model.given(y)  # labels stay as they are
+        model = model.condition(y)  # labels stay as they are
         start = z if self.space == "latent" else _one_array(_generate(model, z))
         wide = model.dim + model.dim % 2  # normals come in pairs of columns
         state, drift = start, self._drift(model, start)
@@ -314,7 +314,7 @@ def lipschitz(model: Model, *, space: str = "target", pairs: int = 100, repeats:
     steepest = []
     for start in range(_PAIRS_FROM, _PAIRS_FROM + 2 * pairs * repeats, 2 * pairs):
         z = model.latent(np.arange(start, start + 2 * pairs), seed=seed)
-        here = model.given(model.label(np.arange(2 * pairs) // 2, seed=seed))  # both of a pair have one label
+        here = model.condition(model.label(np.arange(2 * pairs) // 2, seed=seed))  # both of a pair have one label
         x = _generate(here, z)
         d = score_batch(here.log_ratio, x, 2 * pairs)
         where: Any = host_view(z if space == "latent" else _one_array(x))

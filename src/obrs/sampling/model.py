@@ -86,7 +86,7 @@ class Model:
         """Return the log-ratios of a batch; with labels that is a tuple `(x, y)`."""
         return self.log_ratio(x) if self.labels is None else self.log_ratio(*x)
 
-    def given(self, y: Array | None) -> "Model":
+    def condition(self, y: Array | None) -> "Model":
         """Return the model without labels that makes samples of these labels, one latent each."""
         if y is None:
             return self
