@@ -111,7 +111,7 @@ def notebook_page(name):
     return "\n\n".join([parts[0], source, *parts[1:]]) + "\n", pictures
 
 
-def outside(target, src_uri):
+def resolve_link(target, src_uri):
     """Return the path in the repository that a link leads to if that is outside docs/, else None."""
     if "://" in target or target.startswith(("/", "mailto:")):
         return None
@@ -138,7 +138,7 @@ def on_files(files, config):
             files.append(File.generated(config, f"notebooks/{picture}", content=content))
     for page in list(files.documentation_pages()):
         for _, target in LINK.findall(page.content_string):
-            path = outside(target, page.src_uri)
+            path = resolve_link(target, page.src_uri)
             if path and (ROOT / path).is_file() and f"repo/{path}" not in files.src_uris:
                 files.append(File.generated(config, f"repo/{path}", abs_src_path=str(ROOT / path)))
     return files
@@ -148,7 +148,7 @@ def on_page_markdown(markdown, page, config, files):
     here = posixpath.dirname(page.file.src_uri)
 
     def rewrite(match):
-        path = outside(match[2], page.file.src_uri)
+        path = resolve_link(match[2], page.file.src_uri)
         if path is None or f"repo/{path}" not in files.src_uris:
             return match[0]
         return match[1] + posixpath.relpath(f"repo/{path}", here or ".")

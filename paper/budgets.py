@@ -180,12 +180,12 @@ def _closed_forms(pilot: Numbers, k: int) -> dict[str, float]:
     """Return the KL that each method leaves, but for SIR, whose law has no closed form."""
     profile, left = Profile(pilot), 1 - np.arange(len(pilot) + 1) / len(pilot)
     best = _kl(_target(np.sort(pilot)[::-1]), left[:-1] ** k - left[1:] ** k)
-    retry = _retry_left(pilot, k, _retry_constant(pilot, k))
+    retry = _retry_kl(pilot, k, _retry_constant(pilot, k))
     cap, mean = profile.divergence("kl", k, cap=True), profile.divergence("kl", k)
     return {"cap": float(cap), "mean": float(mean), "best": best, "retry": retry}
 
 
-def _retry_left(pilot: Numbers, k: int, log_c: float) -> float:
+def _retry_kl(pilot: Numbers, k: int, log_c: float) -> float:
     """Return the KL of trying at most k times: o/q = a (1 - (1-Z)^(k-1)) / Z + (1-Z)^(k-1)."""
     a = np.exp(np.minimum(pilot + log_c, 0.0))
     z = a.mean()
@@ -197,7 +197,7 @@ def _retry_constant(pilot: Numbers, k: int) -> float:
     """Return the log c of a retry that leaves least: one at which some share of the target has a = 1."""
     order, share = _target_share(pilot)
     tried = -order[np.searchsorted(share, np.linspace(0.005, 0.995, 100))]
-    return float(tried[np.argmin([_retry_left(pilot, k, c) for c in tried])])
+    return float(tried[np.argmin([_retry_kl(pilot, k, c) for c in tried])])
 
 
 def _split(config: Config, k: float) -> dict[str, Any]:

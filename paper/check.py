@@ -24,7 +24,7 @@ from obrs.errors import MissingLibraryError, ObrsError
 
 from .harness import reproduce
 
-__all__ = ["difference", "main", "without_times"]
+__all__ = ["difference", "drop_times", "main"]
 
 FILE = Path(__file__).with_name("results") / "check.json"
 TIMES = ("seconds", "cpu_seconds", "time", "sampling", "training", "milliseconds")
@@ -40,12 +40,12 @@ NOISE = {
 _LEAST = 1e-5  # numbers below it are compared as if they were so large
 
 
-def without_times(value: Any) -> Any:
+def drop_times(value: Any) -> Any:
     """Return a row, or a part of it, without what a clock says, and floats with twelve digits."""
     if isinstance(value, dict):
-        return {key: without_times(inner) for key, inner in value.items() if key not in TIMES}
+        return {key: drop_times(inner) for key, inner in value.items() if key not in TIMES}
     if isinstance(value, list):
-        return [without_times(inner) for inner in value]
+        return [drop_times(inner) for inner in value]
     return float(f"{value:.12g}") if isinstance(value, float) else value
 
 
@@ -82,7 +82,7 @@ def main(argv: list[str] | None = None) -> int:
     for run, rows in chosen.items():
         begun = perf_counter()
         try:
-            actual = [without_times(row) for row in reproduce(*run.split("/")).rows]
+            actual = [drop_times(row) for row in reproduce(*run.split("/")).rows]
         except ObrsError as error:
             failed |= not isinstance(error, MissingLibraryError)
             lines.append([run, len(rows), one_line(error), ""])

@@ -21,8 +21,8 @@ import numpy as np
 from obrs._text import lookup, text_table
 
 from .image_gans import load_gan, parts
-from .image_ratios import Effort, Judging, distances, fit_ratios, fit_tune, neighbour_cells, sheet, subject_of, with_gan
-from .image_sheet import CONSTANTS, JUDGES, RATIOS, below_sheet, cell_keys, draw_rates, title
+from .image_ratios import Effort, Judging, distances, fit_ratios, fit_tune, neighbour_cells, sheet, subject_of, swap_gan
+from .image_sheet import CONSTANTS, JUDGES, RATIOS, cell_keys, draw_rates, sheet_canvas, title
 from .record import Record, numbers
 from .style import LOOKS, PALETTE, Look, caption, tidy
 
@@ -75,7 +75,7 @@ def run(config: Config, rows: Record) -> None:
     for name in (name for name, _ in rows.todo(dict.fromkeys(config.generators))):
         kind, _, seed = name.rpartition("-")
         own = replace(judges(kind.partition("-")[0]), name=name, seed=int(seed))
-        subject = with_gan(own, load_gan(kind, int(seed), config.home), config.pool)
+        subject = swap_gan(own, load_gan(kind, int(seed), config.home), config.pool)
         rows.add(name, _one_generator(config, effort, subject, rows.progress))
 
 
@@ -161,7 +161,7 @@ _CUT = 1.5  # above so many times the distance of the model the axis is broken
 def figure(record: Record) -> Any:
     """Draw the sheet, then distances and precision and recall against the acceptance rate, for each generator."""
     rows = record.rows
-    drawn, below = below_sheet(rows[0], title(rows[0]["row"]), 1.1 + 3.4 * len(rows))
+    drawn, below = sheet_canvas(rows[0], title(rows[0]["row"]), 1.1 + 3.4 * len(rows))
     grid = below.add_gridspec(2 * len(rows), 3, height_ratios=[1, 2] * len(rows))
     handles, (_, *obrs) = dict[str, Any](), cell_keys("obrs", record.config["rates"])
     for at, row in enumerate(rows):

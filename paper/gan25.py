@@ -108,7 +108,7 @@ def fit_gan(settings: Settings, progress: bool | None = None) -> Gan:
     precision = 0.0
     with bar("training", settings.stop_at, progress) as tell:
 
-        def done(step: int, draw: Callable[[int], Any]) -> bool:
+        def is_good(step: int, draw: Callable[[int], Any]) -> bool:
             nonlocal precision
             if step % (5 if precision > 0.8 * settings.stop_at else 25):
                 return False
@@ -116,7 +116,7 @@ def fit_gan(settings: Settings, progress: bool | None = None) -> Gan:
             tell(precision, f"{100 * precision:.0f} % high quality after {step} steps")
             return abs(precision - settings.stop_at) <= _WITHIN and modes == len(TARGET.means)
 
-        gan = train_gan(points, settings.most, settings.critic_steps, settings.seed, done, progress)
+        gan = train_gan(points, settings.most, settings.critic_steps, settings.seed, is_good, progress)
     return replace(gan, precision=precision)
 
 

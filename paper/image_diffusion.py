@@ -35,7 +35,7 @@ from .nets.cifar import CifarUNet, load_unit
 from .record import Numbers
 
 __all__ = ["Denoiser", "Diffusion", "Guided", "fit_guide", "heun", "load_diffusion", "make_pool", "noise_levels"]
-__all__ += ["noisy_previews", "previews", "shrunk"]
+__all__ += ["noisy_previews", "previews", "shrink"]
 
 SIGMA_DATA = 0.5  # standard deviation of clean pixels, roughly
 _BLOCK = 200  # images at a time
@@ -190,11 +190,11 @@ def fit_guide(model: Diffusion, real: Labelled, fake: Labelled, *, steps: int, s
     return replace(model, denoise=Guided(model.denoise, critic.eval().requires_grad_(False)))
 
 
-def shrunk(images: Any, size: int) -> Any:
+def shrink(images: Any, size: int) -> Any:
     """Return images of so many pixels a side, each the mean of a square of the given ones.
 
     Example:
-        >>> shrunk(np.arange(16.0).reshape(1, 1, 4, 4), 2).tolist()
+        >>> shrink(np.arange(16.0).reshape(1, 1, 4, 4), 2).tolist()
         [[[[2.5, 4.5], [10.5, 12.5]]]]
     """
     n, channels, height, width = images.shape

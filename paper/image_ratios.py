@@ -37,7 +37,7 @@ from .record import Checked, Numbers
 
 __all__ = ["Effort", "Fitted", "Judging", "Logit", "Subject", "calibrate", "committed_judge", "distances"]
 __all__ += ["fit_ratios", "fit_tune", "inception_features", "neighbour_cells", "prepare", "propose", "see"]
-__all__ += ["select_inputs", "sheet", "subject_of", "with_gan", "with_pool"]
+__all__ += ["select_inputs", "sheet", "subject_of", "swap_gan", "swap_pool"]
 
 _FRESH = 1 << 40  # ids of proposals that are in no pool
 _TUNED = {"celeba": 4e-5}  # rates at which critics of BigGANs are trained further, from the authors' scripts
@@ -111,7 +111,7 @@ def subject_of(
     width: int = 32,
     progress: bool | None = None,
 ) -> Subject:
-    """Fit the classifiers of a data set: that of the ratios, and a judge that no ratio saw; `with_pool` does the rest.
+    """Fit the classifiers of a data set: that of the ratios, and a judge that no ratio saw; `swap_pool` does the rest.
 
     Args:
         name: The data set and the seed of the classifiers, "fashion_mnist-0" or the like. That of CIFAR-10 has a
@@ -151,18 +151,18 @@ def subject_of(
 
 def prepare(name: str, effort: Effort, gan: ImageGan, *, pool: int, home: str = "", **judging: Any) -> Subject:
     """Return a generator with so many proposals, and judges by `subject_of`; `home` is a folder with your own data."""
-    return with_gan(subject_of(name, parts(name.rpartition("-")[0], home), effort, **judging), gan, pool)
+    return swap_gan(subject_of(name, parts(name.rpartition("-")[0], home), effort, **judging), gan, pool)
 
 
-def with_pool(subject: Subject, source: Any, images: Any, labels: Any) -> Subject:
+def swap_pool(subject: Subject, source: Any, images: Any, labels: Any) -> Subject:
     """Return the same judges and data with the proposals of some generator."""
     spread = {key: judge(images) for key, judge in subject.judges.items()}
     return replace(subject, source=source, pool=images, labels=np.asarray(labels), spread=spread)
 
 
-def with_gan(subject: Subject, gan: ImageGan, n: int | None = None) -> Subject:
+def swap_gan(subject: Subject, gan: ImageGan, n: int | None = None) -> Subject:
     """Return the same judges and data with n proposals of a generator, by default as many as there were."""
-    return with_pool(subject, gan, *propose(gan, np.arange(len(subject.pool) if n is None else n)))
+    return swap_pool(subject, gan, *propose(gan, np.arange(len(subject.pool) if n is None else n)))
 
 
 def propose(source: Any, ids: Any) -> tuple[Any, Numbers]:
@@ -308,7 +308,7 @@ def distances(
         for judge, x in subject.spread.items():
             pool = _weigh(subject, scores, constant, len(x), budgets, rules)
             curve = frechet_curve(real=subject.truth[judge], fake=x, weights=pool)
-            cells[constant][judge] = _by_key(pool, curve)
+            cells[constant][judge] = _list_changes(pool, curve)
     return cells
 
 
@@ -325,7 +325,7 @@ def neighbour_cells(
     pool = _weigh(subject, scores, constant, n, [1 / rate for rate in rates], ("obrs", "drs"))
     real, fake = subject.truth[judge][:n], subject.spread[judge][:n]
     curves = neighbour_curves(real=real, fake=fake, weights=pool, k=5, size=size, draws=4)
-    cells = {metric: _by_key(pool, curves[metric]) for metric in ("precision", "recall")}
+    cells = {metric: _list_changes(pool, curves[metric]) for metric in ("precision", "recall")}
     return {key: {metric: cells[metric][key] for metric in cells} for key in cells["recall"]} | {"size": size}
 
 
@@ -346,7 +346,7 @@ def _weigh(
     return weightings(own, (1, *budgets), rules, labels if constant == "class" else None)
 
 
-def _by_key(pool: Weightings, curve: Any) -> dict[str, list[float]]:
+def _list_changes(pool: Weightings, curve: Any) -> dict[str, list[float]]:
     """Return value, change and its standard error of every rule and budget."""
     changes = [curve.difference(line, 0) for line in range(len(pool.keys))]
     values = zip(pool.keys, curve.value, changes, strict=True)

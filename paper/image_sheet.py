@@ -12,7 +12,7 @@ import numpy as np
 from .record import numbers
 from .style import KEPT, REJECTED, Look, canvas, tidy
 
-__all__ = ["CONSTANTS", "DATA", "JUDGES", "RATIOS", "as_text", "below_sheet", "cell_keys", "draw_rates", "draw_sheet"]
+__all__ = ["CONSTANTS", "DATA", "JUDGES", "RATIOS", "as_text", "cell_keys", "draw_rates", "draw_sheet", "sheet_canvas"]
 __all__ += ["from_text", "title"]
 
 RATIOS = {
@@ -95,7 +95,7 @@ def draw_sheet(axes: Any, sheet: list[str], shape: Any, kept: list[Any], *, acro
     axes.set_axis_off()
 
 
-def below_sheet(row: Mapping[str, Any], whose: str, height: float) -> tuple[Any, Any]:
+def sheet_canvas(row: Mapping[str, Any], whose: str, height: float) -> tuple[Any, Any]:
     """Return a figure with the sheet of a row above, if it has one, and the part of this height below it."""
     high = 0.6 + 0.75 * -(-len(row.get("sheet", ())) // _ACROSS)
     drawn = canvas(12, high + height)

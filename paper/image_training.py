@@ -203,11 +203,11 @@ class Judges:
             seed: Whose classifiers judge.
             near: Whether precision and recall are wanted, too.
         """
-        from .image_ratios import distances, fit_ratios, neighbour_cells, prepare, with_gan
+        from .image_ratios import distances, fit_ratios, neighbour_cells, prepare, swap_gan
 
         config, (latest, known) = self.config, self._latest
         if latest == seed:
-            subject = with_gan(known, gan)
+            subject = swap_gan(known, gan)
         else:
             options: Any = {key: getattr(config, key) for key in ("pool", "judged", "second", "home")}
             subject = prepare(f"{config.data}-{seed}", self.effort, gan, **options, progress=self.progress)

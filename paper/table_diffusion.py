@@ -31,10 +31,10 @@ from obrs.ratios.refit import Network, refit
 from obrs.rules import Stages
 
 from .early import divergence_left, plan_stages
-from .image_diffusion import fit_guide, load_diffusion, make_pool, noisy_previews, shrunk
+from .image_diffusion import fit_guide, load_diffusion, make_pool, noisy_previews, shrink
 from .image_gans import Labelled, parts
-from .image_ratios import Effort, Judging, distances, neighbour_cells, see, sheet, subject_of, with_pool
-from .image_sheet import DATA, JUDGES, below_sheet, cell_keys, draw_rates
+from .image_ratios import Effort, Judging, distances, neighbour_cells, see, sheet, subject_of, swap_pool
+from .image_sheet import DATA, JUDGES, cell_keys, draw_rates, sheet_canvas
 from .record import Record, numbers
 from .style import LOOKS, PALETTE, Look, caption, tidy
 
@@ -116,7 +116,7 @@ def _judges(config: Config, progress: bool | None) -> Any:
     """Return a `Subject` that has no model yet."""
     whole, options = parts(config.data), dict[str, Any](judged=config.judged, second=config.second)
     split = {
-        part: Labelled(shrunk(whole[part].x, config.size).astype(np.float32), whole[part].label)
+        part: Labelled(shrink(whole[part].x, config.size).astype(np.float32), whole[part].label)
         for part in ("ratio", "features", "judge", "test")
     }
     effort = Effort(config.pool, config.steps, config.epochs)
@@ -135,10 +135,10 @@ def _material(config: Config, judges: Any, updates: int, plain: _Material | None
     seen = {step: see(features, noisy_previews(model, real, step)) for step in sorted(early)}
     seen[config.sampler] = see(features, real.x)
     fakes = {step: see(features, images) for step, images in pools.items()}
-    return _Material(with_pool(judges, model, pools[config.sampler], labels), seen, fakes)
+    return _Material(swap_pool(judges, model, pools[config.sampler], labels), seen, fakes)
 
 
-def _cross_fitted(real: Any, fake: Any, *, steps: int, seed: int, progress: bool | None = None) -> tuple[Any, float]:
+def _cross_fit(real: Any, fake: Any, *, steps: int, seed: int, progress: bool | None = None) -> tuple[Any, float]:
     """Score each half of a pool with a ratio that was fitted on the other half and on all real samples.
 
     A network says anything of an image unlike all others, and one huge ratio is most of every average. So features and
@@ -163,7 +163,7 @@ def _cross_fitted(real: Any, fake: Any, *, steps: int, seed: int, progress: bool
 def _one_ratio(config: Config, given: _Material, seed: int, progress: bool | None) -> dict[str, Any]:
     subject = given.subject
     options: Any = {"steps": config.steps, "seed": seed, "progress": progress}
-    fits = {step: _cross_fitted(given.real[step], given.fake[step], **options) for step in given.fake}
+    fits = {step: _cross_fit(given.real[step], given.fake[step], **options) for step in given.fake}
     final, log_loss = fits.pop(config.sampler)
     cells = distances(subject, final, [1 / rate for rate in config.rates], constants=("class",))["class"]
     row: dict[str, Any] = {"log_loss": log_loss, "cells": cells}
@@ -286,7 +286,7 @@ def _early_table(record: Record, ratios: list[dict[str, Any]]) -> str:
 def figure(record: Record) -> Any:
     """Draw the sheet of the first model; for each the distance against acceptance, and against evaluations."""
     models = _models(record)
-    drawn, below = below_sheet(record.rows[0], next(iter(models)), 0.6 + 3.8 * len(models))
+    drawn, below = sheet_canvas(record.rows[0], next(iter(models)), 0.6 + 3.8 * len(models))
     panels = below.subplots(len(models), 2, squeeze=False)
     for (title, ratios), (left, right) in zip(models.items(), panels, strict=True):
         cells = [next(iter(row["cells"].values())) for row in ratios]

@@ -37,7 +37,7 @@ from obrs.models.classifier import Classifier, fit_classifier
 from obrs.tuning import Recipe, tune
 
 from .gan25 import SIGMA, TARGET, Settings, fit_gan, one_thread
-from .image_diffusion import load_diffusion, shrunk
+from .image_diffusion import load_diffusion, shrink
 from .image_gans import SEED, Labelled, load_gan, load_part, parts
 from .image_ratios import Logit, committed_judge, propose, select_inputs
 from .image_sheet import title
@@ -184,7 +184,7 @@ def _image_model(name: str) -> Model:
         y = source.labeller.predict(x)
     elif kind == "fashion_edm":
         source = load_diffusion("fashion_mnist", 14, 0, int(number))
-        x, test = shrunk(x, 14), shrunk(test, 14)
+        x, test = shrink(x, 14), shrink(test, 14)
     else:
         source = load_gan(kind, int(number))
     judges: dict[str, Any] = {_LITE0: lambda images: extract(np.asarray(images), "efficientnet_lite0", progress=False)}

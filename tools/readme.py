@@ -134,7 +134,7 @@ def speed():
     return table(["what", "obrs", "beside it"], rows)
 
 
-def past_one_machine():
+def many_machines():
     """Return what 10¹⁰ rows cost each of 100 workers, from rates measured on one core."""
     ray = benchmark("scale")["ray"]
     count, write = (1e6 * ray[f"{key}_seconds"] / ray["rows"] for key in ("looks", "filter"))
@@ -147,7 +147,7 @@ def past_one_machine():
 
 FAULTS = {"exact, 1 apart", "exact, 4 apart", "three times too steep", "tanh", "clipped", "wrong way round"}
 FAULTS |= {"30 % missing", "noise of 1"}
-TABLES = (constants, headline, past_one_machine, planted_faults, rate, real_evidence, selection, speed)
+TABLES = (constants, headline, many_machines, planted_faults, rate, real_evidence, selection, speed)
 
 
 def render(page):
