@@ -98,7 +98,7 @@ SEEDS = {"seed 0": 0, "seed 7": 7, "largest seed": 2**64 - 1}
 
 
 @each("accept", SEEDS)
-def accepted(seed):
+def accept(seed):
     log_a, at = np.minimum(scores(3000), 0.0), np.arange(10**9, 10**9 + 3000)
     far = obrs.accept(np.full(len(IDS), log(0.5)), IDS, seed=seed)
     return {"ids": ids(at[obrs.accept(log_a, at, seed=seed)]), "far": ids(np.flatnonzero(far))}
@@ -157,13 +157,13 @@ def _hard():
 
 
 @each("solve_log_c", _hard())
-def solved(log_ratio, budget, options):
+def solve(log_ratio, budget, options):
     kind = "single" if log_ratio.dtype == np.float32 else "value"
     return {"log c": numbers(kind, obrs.solve_log_c(log_ratio, budget, **options))}
 
 
 @each("solve_log_c, 1000 groups", {"one budget": False, "a budget for each": True})
-def grouped(by_group):
+def solve_groups(by_group):
     """From 1 to 400 values, levels from -300 to 300, spreads from 0.01 to 100."""
     draw = rng(9)
     size = np.floor(400.0 ** draw.random(1000)).astype(int)
@@ -204,7 +204,7 @@ BY_PRIORITY = {
 
 @each("select, priority", {key: ("priority", *how) for key, how in BY_PRIORITY.items()})
 @each("select", {f"{design}, {key}": (design, *how) for design in DESIGNS for key, how in SELECTED.items()})
-def selected(design, n, options):
+def select(design, n, options):
     return {"ids": ids(obrs.select(POOL, n, design=design, **options))}
 
 
@@ -213,13 +213,13 @@ INCLUDED |= {"of each group": ("group", 9, OF_LABEL), "shares": ("group", 120, O
 
 
 @each("inclusion_probability", INCLUDED)
-def included(kind, n, options):
+def include(kind, n, options):
     pi = np.asarray(inclusion_probability(POOL, n, **options))
     return {"every fifth": numbers(kind, pi[::5]), "sure": ids(np.flatnonzero(pi == 1))}
 
 
 @each("unweight", {f"{design}, {n}": (design, n) for design in ("pivotal", "systematic") for n in (40, 200)})
-def unweighted(design, n):
+def unweight(design, n):
     found = obrs.unweight(SIGN * np.exp(POOL), n, seed=1, design=design)
     columns = ("weight", "probability", "max_weight", "truncated")
     return {"ids": ids(found.index)} | {name: value(getattr(found, name)) for name in columns}
@@ -230,14 +230,14 @@ TILTED = {"by beta": ("group", PROMPTS | {"beta": 0.4}), "by KL": ("root", PROMP
 
 
 @each("tilt", TILTED | {"one prompt": ("root", {"keep": 8, "kl": 0.3})})
-def tilted(kind, options):
+def tilt(kind, options):
     found = obrs.tilt(REWARD, **options)
     metrics = {name: numbers(kind, x) for name, x in sorted(found.metrics.items())}
     return {"ids": ids(found.index), "weight": numbers(kind, found.weight)} | metrics
 
 
 @case("tilt, by more KL than there is")
-def tilted_to_the_end():
+def tilt_to_the_end():
     """The best three of each prompt; the beta at which a search ends is not pinned."""
     found = obrs.tilt(REWARD, keep=3, kl=9.0, groups=np.arange(96) % 12)
     return {"ids": ids(found.index)} | {name: root(found.metrics[name]) for name in ("kl", "reward")}
@@ -276,7 +276,7 @@ SAMPLED = {
 }
 
 
-def _kept(samples, near):
+def _summary(samples, near):
     order = np.argsort(samples.ids, kind="stable")[:60]
     left = {"log weight": near(np.asarray(samples.log_weight)[order]), "next id": ("exact", int(samples.next_id))}
     constants = {} if samples.rule is None else {"log c": near(samples.rule.log_c)}
@@ -284,22 +284,22 @@ def _kept(samples, near):
 
 
 @each("sample", SAMPLED)
-def sampled(options):
-    return _kept(obrs.sample(propose, log_ratio, **options), group if "groups" in options else value)
+def sample(options):
+    return _summary(obrs.sample(propose, log_ratio, **options), group if "groups" in options else value)
 
 
 @each("sample, resumed", {key: SAMPLED[key] for key in ("stream, pilot", "stream, shares", "proposed")})
-def resumed(options):
+def resume(options):
     """A second run goes on with the rule of the first, at its next id."""
     first, seed = obrs.sample(propose, log_ratio, **options), options.get("seed", 0)
     again = obrs.sample(propose, log_ratio, 70, rule=first.rule, start=first.next_id, seed=seed)
-    return _kept(again, group if "groups" in options else value)
+    return _summary(again, group if "groups" in options else value)
 
 
 @case("sample, stream of a given rule")
-def streamed():
+def stream():
     batches = obrs.stream(propose, log_ratio, obrs.Budgeted(-1.25), batch_size=64, seed=9)
-    return _kept(obrs.collect(batches, 150), value)
+    return _summary(obrs.collect(batches, 150), value)
 
 
 # --- files.select ---------------------------------------------------------------------------------------------------
@@ -324,7 +324,7 @@ FOLDER = {
 @each("files.select", {key: ("csv", *how) for key, how in FOLDER.items()}, needs="pyarrow")
 @case("files.select, parquet", "parquet", 300, {}, needs="pyarrow")
 @case("files.select, parquet, budget", "parquet", None, {"budget": 4.5}, needs="pyarrow")
-def in_files(ending, n, options):
+def select_files(ending, n, options):
     """3000 rows in three files."""
     with tempfile.TemporaryDirectory() as folder:
         (where := Path(folder, "in")).mkdir()
@@ -381,7 +381,7 @@ SLOPES = [0.0, 1e-3, 0.1, 0.5, 1.0, 2.0, 10.0, 1e3, inf]
 
 
 @each("Profile", PROFILES)
-def profiled(log_ratio, weights):
+def profile(log_ratio, weights):
     """At slopes, at budgets, and along a curve of 9 points at K = 2."""
     p = obrs.Profile(log_ratio, weights)
     budgets = [k for k in BUDGETS if k == 1 or k > 1 / p.possible]
@@ -404,7 +404,7 @@ def profiled(log_ratio, weights):
 
 
 @each("Profile, plan", PROFILES)
-def planned(log_ratio, weights):
+def plan(log_ratio, weights):
     """The intervals, which a change of their method may move, apart from the rest."""
     rows = obrs.Profile(log_ratio, weights).plan([1.2, 2.0, 4.0], n=2500)
     columns = ("rate", "kl", "rkl", "tv", "js", "chi2", "ess", "precision")
@@ -470,12 +470,12 @@ MOVED = {
 
 
 @each("rival", MOVED, needs="torch")
-def refined(sampler, constants):
+def refine(sampler, constants):
     return {"x": moved(sampler(**constants)(_plane(), 12, seed=6).x)}
 
 
 @case("rival, LatentRS, given weights", needs="torch")
-def latent_given():
+def given_latent_weights():
     import torch
 
     weights = rivals.LatentWeights(lambda z: torch.exp(-((z[:, 0] - 0.5) ** 2) - 0.1 * z[:, 1] ** 2), largest=1.0)
@@ -484,7 +484,7 @@ def latent_given():
 
 
 @each("rival, LatentRS", {"fitted to the ratio": True, "fitted against a critic": False}, needs="torch")
-def latent_fitted(to_ratio):
+def fit_latent_weights(to_ratio):
     how = {"steps": 60, "pool": 1024, "lr": 3e-2} if to_ratio else {"steps": 25, "lr_w": 2e-2, "lr_d": 2e-2}
     fit = rivals.fit_latent_weights_to_ratio if to_ratio else rivals.fit_latent_weights
     weights = fit(_plane(), batch=32, width=8, layers=1, seed=2, progress=False, **how)
@@ -541,7 +541,7 @@ REPAIRS = {
 
 
 @each("diagnose", {name: name for name in planted.FAULTS}, needs="sklearn")
-def diagnosed(name):
+def diagnose(name):
     """KL removed on fresh samples at K = 2.6, by the scores after the repair or, if it is another one, as they are."""
     fault = planted.FAULTS[name]
     found = obrs.diagnose(*fault(2000, rng(1))[:2], 2.6)
@@ -559,7 +559,7 @@ OF_RATIO = [name for name in DIVERGENCES if name != "tv"]  # the critic of tv sa
 REAL, FAKE = rng(60).normal(0.6, 1.2, 12), np.append(rng(61).normal(-0.6, 1.2, 14), [-26.0, 24.0])
 
 
-def _with_gradient(loss, *outputs):
+def _differentiate(loss, *outputs):
     """The value of a loss of tensors, and its gradient in each of them."""
     import torch
 
@@ -570,14 +570,14 @@ def _with_gradient(loss, *outputs):
 
 
 @each("critic loss", {name: name for name in (*OF_RATIO, "hinge", "wgan")}, needs="torch")
-def critic_descends(name):
+def critic_gradient(name):
     import torch
 
     from obrs.training import critic_loss
 
     loss, log_weight = critic_loss(name), torch.as_tensor(rng(62).normal(0, 1, 16))
-    weighted = _with_gradient(lambda real, fake: loss(real, fake, log_weight), REAL, FAKE[:16])
-    return _with_gradient(loss, REAL, FAKE) | {f"weighted {key}": x for key, x in weighted.items()}
+    weighted = _differentiate(lambda real, fake: loss(real, fake, log_weight), REAL, FAKE[:16])
+    return _differentiate(loss, REAL, FAKE) | {f"weighted {key}": x for key, x in weighted.items()}
 
 
 OF_DIVERGENCE = [(mode, name) for mode in ("dual", "non_saturating", "paper", "exact") for name in OF_RATIO]
@@ -593,11 +593,11 @@ def _generator_loss(mode, name):
 
 
 @each("generator loss", {f"{mode}, {name}": (mode, name) for mode, name in LOSSES}, needs="torch")
-def generator_descends(mode, name):
+def generator_gradient(mode, name):
     """With two outputs beyond the clamp at 20, and at K = 50, above M without them."""
     loss, found = _generator_loss(mode, name), {}
     for what, fake, budget in (("clamped", FAKE, 2.0), ("K = 2", FAKE[:14], 2.0), ("K = 50", FAKE[:14], 50.0)):
-        each = _with_gradient(partial(loss, budget=budget), fake)
+        each = _differentiate(partial(loss, budget=budget), fake)
         found |= {f"{what}, {key}": x for key, x in each.items()}
     return found
 
@@ -619,13 +619,13 @@ def _batch(step, turn, part, size=24):
     return torch.as_tensor(draw.normal([1.0, -0.5], 0.7, (size, 2))), torch.as_tensor(draw.normal(size=(size, 2)))
 
 
-def _trained(generator, critic):
+def _outputs(generator, critic):
     real, latent = _batch(99, 0, 0, size=6)
     return {"generator": moved(generator(latent)), "critic": moved(critic(real))}
 
 
 @each("20 steps by hand", {loss: loss for loss in ("exact", "paper_raw", "paper", "non_saturating")}, needs="torch")
-def by_hand(loss):
+def train_by_hand(loss):
     """Algorithm 2 at K = 1.3 on given batches, from the losses and the constant."""
     from obrs.training import critic_loss
 
@@ -639,7 +639,7 @@ def by_hand(loss):
         of_generator.zero_grad()
         descends(critic(generator(_batch(step, -1, 0)[1])), 1.3).backward()
         of_generator.step()
-    return _trained(generator, critic)
+    return _outputs(generator, critic)
 
 
 TRAINED = {
@@ -651,7 +651,7 @@ TRAINED = {
 
 
 @each("20 steps of the trainer", TRAINED, needs="torch")
-def by_trainer(options):
+def train(options):
     import torch
 
     from obrs.training import critic_loss, critic_step, generator_loss, generator_step
@@ -672,4 +672,4 @@ def by_trainer(options):
         goal = {"loss": generator_loss(options["loss"], "gan"), "budget": 1.3, "parts": parts}
         cut = cut if step % options["every"] else None
         cut = generator_step(generator, critic, optimisers[0], whole(step, -1)[1], cut=cut, **goal).cut
-    return _trained(generator, critic) | {"log c": moved(float(cut.log_c))}
+    return _outputs(generator, critic) | {"log c": moved(float(cut.log_c))}

@@ -21,7 +21,7 @@ def exact(true):
     return make
 
 
-def mapped(f):
+def map_scores(f):
     def make(n, rng):
         real, fake = shift(1.0)(n, rng)
         return f(real), f(fake), real, fake
@@ -29,7 +29,7 @@ def mapped(f):
     return make
 
 
-def noisy(sd):
+def add_noise(sd):
     def make(n, rng):
         real, fake = shift(1.0)(n, rng)
         return real + sd * rng.normal(size=n), fake + sd * rng.normal(size=n), real, fake
@@ -37,7 +37,7 @@ def noisy(sd):
     return make
 
 
-def missing(share):
+def drop_mode(share):
     """A target with a mode of this share that the model never makes."""
 
     def log_ratio(x):
@@ -50,7 +50,7 @@ def missing(share):
     return exact(true)
 
 
-def duplicated(times):
+def repeat_rows(times):
     def make(n, rng):
         rows = shift(1.0)(max(n // times, 20), rng)
         real, fake = (np.repeat(x, times)[:n] for x in rows)
@@ -68,7 +68,7 @@ def outliers(real_too):
     return make
 
 
-def unrelated(n, rng):
+def unrelated_scores(n, rng):
     real, fake = shift(1.0)(n, rng)
     return rng.normal(size=n), rng.normal(size=n), real, fake
 
@@ -82,26 +82,26 @@ FAULTS = {
     "exact, 1 apart": exact(shift(1.0)),
     "exact, 2 apart": exact(shift(2.0)),
     "exact, 4 apart": exact(shift(4.0)),
-    "three times too steep": mapped(lambda x: 3 * x),
-    "three times too flat": mapped(lambda x: x / 3),
-    "off by 2": mapped(lambda x: x + 2),
-    "priors of 1 to 4": mapped(lambda x: x - log(4)),
-    "base 10": mapped(lambda x: x / log(10)),
-    "sign": mapped(np.sign),
-    "tanh": mapped(lambda x: np.tanh(4 * x)),
-    "clipped": mapped(lambda x: np.clip(x, -1, 1)),
-    "cubed": mapped(lambda x: x**3),
-    "probabilities": mapped(sigmoid),
-    "wrong way round": mapped(np.negative),
-    "unrelated": unrelated,
-    "each row ten times": duplicated(10),
-    "30 % missing": missing(0.3),
-    "5 % missing": missing(0.05),
+    "three times too steep": map_scores(lambda x: 3 * x),
+    "three times too flat": map_scores(lambda x: x / 3),
+    "off by 2": map_scores(lambda x: x + 2),
+    "priors of 1 to 4": map_scores(lambda x: x - log(4)),
+    "base 10": map_scores(lambda x: x / log(10)),
+    "sign": map_scores(np.sign),
+    "tanh": map_scores(lambda x: np.tanh(4 * x)),
+    "clipped": map_scores(lambda x: np.clip(x, -1, 1)),
+    "cubed": map_scores(lambda x: x**3),
+    "probabilities": map_scores(sigmoid),
+    "wrong way round": map_scores(np.negative),
+    "unrelated": unrelated_scores,
+    "each row ten times": repeat_rows(10),
+    "30 % missing": drop_mode(0.3),
+    "5 % missing": drop_mode(0.05),
     "outliers among the real": outliers((1, 0)),
     "outliers among the fake": outliers((0, 1)),
-    "noise of 0.5": noisy(0.5),
-    "noise of 1": noisy(1.0),
-    "noise of 2": noisy(2.0),
+    "noise of 0.5": add_noise(0.5),
+    "noise of 1": add_noise(1.0),
+    "noise of 2": add_noise(2.0),
     "no overlap": lambda n, rng: (*(x := (rng.normal(30, 3, n), rng.normal(-30, 3, n))), *x),
 }
 

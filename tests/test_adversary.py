@@ -33,17 +33,17 @@ def test_a_case_is_made_from_its_number_alone():
 
 
 def test_the_adversary_sees_a_wrong_answer_a_warning_and_a_change():
-    def wrong(make):
+    def fail(make):
         raise AssertionError
 
-    def warned(make):
+    def warn(make):
         warnings.warn("careless", RuntimeWarning, stacklevel=2)
 
-    def changed(make):
+    def change(make):
         make.one = lambda *options: "plain"
         make.guise(np.zeros(3))[0] = 1.0
 
-    for function, error in ((wrong, AssertionError), (warned, RuntimeWarning), (changed, AssertionError)):
+    for function, error in ((fail, AssertionError), (warn, RuntimeWarning), (change, AssertionError)):
         with pytest.raises(error):
             run_case("rules", function, 0)
 

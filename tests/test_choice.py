@@ -62,22 +62,22 @@ def test_slsqp_finds_no_law_with_less_divergence():
         rules = [within, {"type": "eq", "fun": lambda o: o.sum() - 1}]
         for name in ("kl", "rkl", "js", "hellinger", "chi2"):
 
-            def left(o, name=name, p=p):
+            def loss(o, name=name, p=p):
                 o = np.maximum(o, 1e-12)
                 return float(np.sum(o * DIVERGENCES[name].f(np.log(p / o))))
 
-            found = minimize(left, 0.5 * (q + law), bounds=[(1e-9, 1)] * len(p), constraints=rules, method="SLSQP")
+            found = minimize(loss, 0.5 * (q + law), bounds=[(1e-9, 1)] * len(p), constraints=rules, method="SLSQP")
             if found.success and np.all(sets @ found.x <= cap + 1e-8):
-                assert left(law) <= found.fun + 1e-6
+                assert loss(law) <= found.fun + 1e-6
             exact = obrs.Profile(np.log(p / q), q).divergence(name, budget, cap=True)
-            assert exact == pytest.approx(left(law), abs=1e-9)
+            assert exact == pytest.approx(loss(law), abs=1e-9)
 
 
 def gaussian(x, mean, sd):
     return -0.5 * ((x - mean) / sd) ** 2 - log(sd)
 
 
-def realised(log_ratio, propose, probability, cells, budget, size=200_000):
+def measure_kl(log_ratio, propose, probability, cells, budget, size=200_000):
     """Return KL(p||chosen) on cells, of fresh proposals and a rule fitted on others."""
     rng = np.random.default_rng(7)
     rule = Choice.fit(log_ratio(propose(rng, 20_000)), budget)
@@ -96,7 +96,7 @@ def test_fresh_proposals_leave_what_the_closed_form_says(budget):
     edges, several = np.linspace(-6, 6, 121), 0
     for mean, sd, wide in PAIRS:
         cdf = np.array([0.5 + 0.5 * erf((edge - mean) / sd / sqrt(2)) for edge in edges])
-        rule, left = realised(
+        rule, left = measure_kl(
             lambda x, m=mean, s=sd, w=wide: gaussian(x, m, s) - gaussian(x, 0, w),
             lambda rng, n, w=wide: rng.normal(0, w, n),
             np.append(np.diff(cdf), 0),

@@ -42,7 +42,7 @@ def run(files, *options):
     return main(["evaluate", *paths, *(text.replace("HERE", str(files)) for text in options)])
 
 
-def saved(folder):
+def load_saved(folder):
     return json.loads((folder / "evaluate.json").read_text())
 
 
@@ -52,7 +52,7 @@ def test_a_table_and_two_files(files, capsys):
     out = capsys.readouterr().out
     assert out.startswith("300 fakes against 100 real samples, 3 features, one constant per group\n")
     assert f"wrote {files / 'out'}/evaluate.json and evaluate.png" in out
-    table = saved(files / "out")
+    table = load_saved(files / "out")
     assert [(row["rule"], row["budget"]) for row in table["rows"]] == [("model", 1), ("obrs", 2), ("drs", 2)]
     assert (table["grouped"], table["k"]) == (True, 5)
     assert (files / "out" / "evaluate.png").exists()
@@ -62,7 +62,7 @@ def test_scores_of_an_npy_are_in_the_order_of_the_samples(files):
     given = {"real": np.load(files / "real.npz")["arr_0"], "fake": np.load(files / "fake.npz")["features"]}
     direct = obrs.evaluate(**given, log_ratio=np.load(files / "scores.npy"), budgets=[2])
     assert run(files, "--scores=HERE/scores.npy", "--kind=log_ratio", "--budget=2") == 0
-    assert saved(files / "out") == saved(direct.save(files / "direct"))
+    assert load_saved(files / "out") == load_saved(direct.save(files / "direct"))
 
 
 @pytest.mark.filterwarnings("ignore:the features have 144 dimensions")
@@ -75,7 +75,7 @@ def test_scores_find_their_pictures_by_name_not_by_order(files, monkeypatch):
     given = {"real": files / "pictures", "fake": files / "made", "features": "gradients", "budgets": [1.5]}
     groups = np.array(["x", "y"])[number % 2]
     direct = obrs.evaluate(**given, log_ratio=-0.5 * (number % 3), groups=groups, shares={"x": 3, "y": 1})
-    assert saved(files / "out") == saved(direct.save(files / "direct"))
+    assert load_saved(files / "out") == load_saved(direct.save(files / "direct"))
 
 
 def test_a_proposal_without_a_score_is_never_kept(files, capsys):
@@ -87,7 +87,7 @@ def test_a_proposal_without_a_score_is_never_kept(files, capsys):
     assert "left out 3 of 300 rows without a score" in capsys.readouterr().err
     given = {"real": np.load(files / "real.npz")["arr_0"], "fake": np.load(files / "fake.npz")["features"]}
     direct = obrs.evaluate(**given, log_ratio=np.where(np.isnan(scores), -np.inf, scores), budgets=[2])
-    assert saved(files / "out") == saved(direct.save(files / "direct"))
+    assert load_saved(files / "out") == load_saved(direct.save(files / "direct"))
 
 
 def test_a_warning_is_a_line(files, capsys):

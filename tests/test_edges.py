@@ -110,21 +110,21 @@ def propose(ids):
     return obrs.normals(ids, 1, seed=1)[:, 0]
 
 
-def failing(error):
-    def fails(ids):
+def fail_with(error):
+    def propose_or_fail(ids):
         if ids[0] >= 6000:
             raise error
         return propose(ids)
 
-    return fails
+    return propose_or_fail
 
 
 @pytest.mark.parametrize(
     ("options", "error"),
     [
         ({"max_proposed": 6144}, ExhaustedError),
-        ({"propose": failing(ZeroDivisionError("mine"))}, ZeroDivisionError),
-        ({"propose": failing(KeyboardInterrupt())}, Interrupted),
+        ({"propose": fail_with(ZeroDivisionError("mine"))}, ZeroDivisionError),
+        ({"propose": fail_with(KeyboardInterrupt())}, Interrupted),
     ],
     ids=["proposals run out", "a callable fails", "Ctrl-C"],
 )

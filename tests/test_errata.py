@@ -51,7 +51,7 @@ def constant(p, q, budget):
     return np.maximum(np.exp(high), 1 / r.max(-1))
 
 
-def after(p, q, budget):
+def reject(p, q, budget):
     """What rejection leaves of q, normalised."""
     kept = q * np.minimum(constant(p, q, budget)[..., None] * p / q, 1)
     return kept / kept.sum(-1, keepdims=True)
@@ -161,7 +161,7 @@ def test_erratum_2_critic_of_pr_switches_at_one_over_lam_and_is_never_negative(l
 def test_erratum_3_two_lines_of_the_derivation_take_the_wrong_expectation():
     budget, f = 2.0, F["kl"]
     p, q = masses(TARGET), masses(MODEL)
-    kept = after(p, q, budget)
+    kept = reject(p, q, budget)
     accept = np.minimum(constant(p, q, budget) * p / q, 1)
     truth = divergence(p, kept, f)
     first_printed = np.sum(q * f(p / kept))
@@ -201,7 +201,7 @@ def corrected_order(p, q, budget):
 
 def test_erratum_4_smallest_example_breaks_the_printed_kl_bound():
     p, q, budget = np.array([[0.9, 0.1]]), np.array([[0.5, 0.5]]), np.array([1.2])
-    kept = after(p, q, budget)
+    kept = reject(p, q, budget)
     np.testing.assert_allclose(kept, [[0.6, 0.4]])
     left = divergence(p, kept, F["kl"])[0]
     printed = kl_bound(p, q, np.log(budget) / np.log(1.8))[0]
@@ -215,7 +215,7 @@ def test_erratum_4_smallest_example_breaks_the_printed_kl_bound():
 def test_erratum_4_printed_order_is_too_large_and_its_bound_fails_on_a_large_share_of_random_pairs(size, share):
     p, q, budget = random_pairs(20_000, size)
     printed = np.log(budget) / np.log(np.max(p / q, -1))
-    violated = np.mean(divergence(p, after(p, q, budget), F["kl"]) > kl_bound(p, q, printed) + 1e-12)
+    violated = np.mean(divergence(p, reject(p, q, budget), F["kl"]) > kl_bound(p, q, printed) + 1e-12)
     assert violated == pytest.approx(share, abs=0.01)  # the standard error of a share of 20 000 is 0.0035
     assert np.all(corrected_order(p, q, budget) < printed), "the paper claims the reverse"
     tilted = p ** printed[:, None] * q ** (1 - printed[:, None])
@@ -226,7 +226,7 @@ def test_erratum_4_printed_order_is_too_large_and_its_bound_fails_on_a_large_sha
 def test_erratum_4_corrected_kl_bound_holds_and_is_an_equality_on_two_points(size):
     p, q, budget = random_pairs(20_000, size)
     bound = kl_bound(p, q, corrected_order(p, q, budget))
-    left = divergence(p, after(p, q, budget), F["kl"])
+    left = divergence(p, reject(p, q, budget), F["kl"])
     assert np.all(left <= bound + 1e-10)
     if size == 2:
         np.testing.assert_allclose(left, bound, atol=1e-10)
@@ -240,7 +240,7 @@ def test_erratum_4_corrected_kl_bound_holds_and_is_an_equality_on_two_points(siz
 def test_erratum_5_general_bound_holds_with_a_sharper_constant(name, size):
     p, q, budget = random_pairs(4000, size)
     m = np.max(p / q, -1)
-    before, left = divergence(p, q, F[name]), divergence(p, after(p, q, budget), F[name])
+    before, left = divergence(p, q, F[name]), divergence(p, reject(p, q, budget), F[name])
     sharper, printed = (1 - (budget - 1) / (m - 1)) * before, (1 - (budget - 1) / m) * before
     assert np.all(left <= sharper + 1e-10 * (1 + before))
     assert np.all(sharper <= printed)
@@ -249,7 +249,7 @@ def test_erratum_5_general_bound_holds_with_a_sharper_constant(name, size):
 def test_erratum_5_sharper_constant_reaches_zero_where_the_printed_one_does_not():
     p, q, _ = random_pairs(1000, 5)
     m = np.max(p / q, -1)
-    kept, before = after(p, q, m), divergence(p, q, F["kl"])
+    kept, before = reject(p, q, m), divergence(p, q, F["kl"])
     assert np.all(divergence(p, kept, F["kl"]) < 1e-12)
     assert np.all((1 - (m - 1) / m) * before > 0), "the printed constant leaves something where nothing is left"
     assert np.all((1 - (m - 1) / m) * (before + 1) < 1), "with f(1) = 1 instead of 0 the printed bound fails: 1 is left"
@@ -277,7 +277,7 @@ def test_erratum_6_nothing_beats_obrs_for_smooth_generators_and_chi2_is_no_excep
         constraints={"type": "eq", "fun": lambda kept: kept.sum() - 1, "jac": np.ones_like},
         options={"ftol": 1e-14, "maxiter": 500},
     )
-    assert divergence(p, after(p, q, budget), F[name]) == pytest.approx(found.fun, abs=1e-6)
+    assert divergence(p, reject(p, q, budget), F[name]) == pytest.approx(found.fun, abs=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -294,14 +294,14 @@ def test_erratum_6_nothing_beats_obrs_in_total_variation_which_is_not_smooth(see
         b_eq=[1.0],
         bounds=[(0, budget * mass) for mass in q] + [(0, None)] * n,
     )
-    assert divergence(p, after(p, q, budget), F["tv"]) == pytest.approx(found.fun, abs=1e-9)
+    assert divergence(p, reject(p, q, budget), F["tv"]) == pytest.approx(found.fun, abs=1e-9)
 
 
 def test_erratum_6_precision_at_every_lam_is_the_largest_the_budget_allows():
     # The proof of theory.md: no kept density can have more of min(lam p, kept) than OBRS, whatever lam.
     rng = np.random.default_rng(RNG_SEED)
     p, q, budget = random_pairs(2000, 6)
-    ours = after(p, q, budget)
+    ours = reject(p, q, budget)
     accept = rng.random(p.shape) ** rng.exponential(1.0, (len(p), 1))
     lack = 1 / budget - np.sum(q * accept, -1)  # raise the acceptance towards 1 until the budget is kept
     accept += np.maximum(lack / np.sum(q * (1 - accept), -1), 0)[:, None] * (1 - accept)
@@ -368,16 +368,16 @@ def test_erratum_7_dichotomy_is_wrong_beyond_m_and_never_ends_if_too_few_ratios_
 
 def test_erratum_7_authors_code_is_right_where_the_print_is_not():
     # Its mean, its floor c >= 1 and its limit on the passes, each of which the printed algorithm lacks.
-    def published(r, budget):
+    def published_search(r, budget):
         c, steps = dichotomy(r, budget, limit=100)
         return max(c, 1.0), steps
 
     r = sample_of_ratios()
     for budget in (1.5, 2.0, 5.0, 4 * r.max() / r.mean()):
-        c, steps = published(r, budget)
+        c, steps = published_search(r, budget)
         assert steps < 100
         assert np.log(c / r.max()) == pytest.approx(float(obrs.solve_log_c(np.log(r), budget)), abs=2e-3)
-    assert published(np.r_[np.zeros(700), r[:300]], 2.0)[1] == 100, "it ends, though without a solution"
+    assert published_search(np.r_[np.zeros(700), r[:300]], 2.0)[1] == 100, "it ends, though without a solution"
 
 
 def test_erratum_7_dichotomy_needs_dozens_of_passes_and_the_kinks_need_none():
@@ -400,7 +400,7 @@ def test_erratum_7_dichotomy_needs_dozens_of_passes_and_the_kinks_need_none():
 def test_erratum_8_precision_is_constant_above_the_threshold_and_scaled_below():
     budget = 2.0
     p, q = masses(TARGET), masses(MODEL)
-    c, kept = float(constant(p, q, budget)), after(p, q, budget)
+    c, kept = float(constant(p, q, budget)), reject(p, q, budget)
     threshold = budget * c
     lam = np.geomspace(threshold / 50, threshold * 50, 101)[:, None]
     precision, recall = np.minimum(lam * p, kept).sum(-1), np.minimum(p, kept / lam).sum(-1)
@@ -416,7 +416,7 @@ def test_erratum_8_precision_is_constant_above_the_threshold_and_scaled_below():
 
 def test_erratum_8_improved_curve_is_the_old_one_scaled_by_k_and_capped():
     p, q, budget = random_pairs(300, 6)
-    c, kept = constant(p, q, budget), after(p, q, budget)
+    c, kept = constant(p, q, budget), reject(p, q, budget)
     for relative in np.geomspace(1e-2, 1e2, 21):
         lam = (relative * c)[:, None]  # of the curve before
         alpha, beta = np.minimum(lam * p, q).sum(-1), np.minimum(p, q / lam).sum(-1)

@@ -45,7 +45,7 @@ def run(tmp_path, monkeypatch, capsys):
 
 
 @cache
-def in_the_readme():
+def readme_outputs():
     """What examples/README.md says that each script prints."""
     text = (ROOT / "examples" / "README.md").read_text()
     form = r"```console\n\$ (?:PYTHONPATH=\. )?python examples/(\w+)\.py\n(.*?)```"
@@ -53,7 +53,7 @@ def in_the_readme():
 
 
 def test_the_readme_has_the_output_of_every_script():
-    assert set(in_the_readme()) == set(SCRIPTS)
+    assert set(readme_outputs()) == set(SCRIPTS)
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in TRAINED)) for name in SCRIPTS])
@@ -61,7 +61,7 @@ def test_a_script_prints_what_the_readme_says(name, run):
     """The same words, and numbers that are near: other versions of libraries round in other ways."""
     needed = {"diffusers_scorer": "diffusers", "early_rejection": "diffusers", "jit_accept": "jax"}
     pytest.importorskip(needed.get(name, "numpy"))
-    printed, expected = run(name), in_the_readme()[name]
+    printed, expected = run(name), readme_outputs()[name]
     assert words(printed) == words(expected)
     assert numbers(printed) == pytest.approx(numbers(expected), rel=0.3 if name in TRAINED else 0.05, abs=0.02)
 

@@ -56,7 +56,7 @@ def kept_ids(out):
     return np.sort(read_columns(find_sources(out), ["id"]).ids("id"))
 
 
-def chosen(n, **options):
+def choose_ids(n, **options):
     """Return the ids that select keeps in memory."""
     return np.sort(IDS[select(LOG_RATIO, n, design="priority", ids=IDS, **options)])
 
@@ -72,7 +72,7 @@ def pool(tmp_path):
 @pytest.mark.parametrize("kind", ["parquet", "csv", "tsv.gz", "jsonl.zst"])
 def test_the_rows_are_those_of_select_in_every_format(tmp_path, kind):
     done = files.select(write_pool(tmp_path / "scores", kind), 5000, id="id", out=tmp_path / "kept", seed=3)
-    np.testing.assert_array_equal(kept_ids(done.out), chosen(5000, seed=3))
+    np.testing.assert_array_equal(kept_ids(done.out), choose_ids(5000, seed=3))
     assert (done.rows, done.kept, len(done), done.new) == (N, 5000, 5000, True)
     assert done.threshold == np.sort(priority_key(LOG_RATIO, IDS, seed=3))[5000]
 
@@ -86,7 +86,7 @@ def test_the_rows_do_not_depend_on_files_order_batches_or_passes(tmp_path, monke
         pool = write_pool(tmp_path / f"{parts}", parts=parts, order=order)
         for n in (1, 100, 5000, 19_950):
             done = files.select(pool, n, id="id", out=tmp_path / f"{parts} {n}")
-            np.testing.assert_array_equal(kept_ids(done.out), chosen(n))
+            np.testing.assert_array_equal(kept_ids(done.out), choose_ids(n))
     assert done.threshold == np.inf
 
 
@@ -115,7 +115,7 @@ def test_groups_have_thresholds_of_their_own(pool, tmp_path, monkeypatch, asked,
     for held in (1 << 20, 1500):
         monkeypatch.setattr(files, "HELD", held)
         done = files.select(pool, **asked, id="id", group="source", out=tmp_path / f"kept {held}")
-        np.testing.assert_array_equal(kept_ids(done.out), chosen(expected, groups=GROUP))
+        np.testing.assert_array_equal(kept_ids(done.out), choose_ids(expected, groups=GROUP))
     key = priority_key(LOG_RATIO, IDS)
     assert done.threshold == {name: np.sort(key[name == GROUP])[n] for name, n in expected.items()}
     with pytest.raises(InputError, match=r"cannot keep 5000 of group 'books': \d+ of \d+ have r > 0; .*at_most"):
@@ -124,9 +124,9 @@ def test_groups_have_thresholds_of_their_own(pool, tmp_path, monkeypatch, asked,
 
 def test_a_budget_keeps_one_in_k_and_a_cost_counts_units(pool, tmp_path):
     assert files.select(pool, budget=1.6, id="id", out=tmp_path / "kept").kept == 12_500
-    np.testing.assert_array_equal(kept_ids(tmp_path / "kept"), chosen(12_500))
+    np.testing.assert_array_equal(kept_ids(tmp_path / "kept"), choose_ids(12_500))
     done = files.select(pool, 500_000, id="id", cost="tokens", out=tmp_path / "tokens")
-    np.testing.assert_array_equal(kept_ids(done.out), chosen(500_000, cost=COST))
+    np.testing.assert_array_equal(kept_ids(done.out), choose_ids(500_000, cost=COST))
     spent = int(np.sum(COST[np.isin(IDS, kept_ids(done.out))]))
     assert (done.units, done.kept) == (spent, len(kept_ids(done.out)))
     assert 0 <= 500_000 - spent < COST.max()
@@ -137,7 +137,7 @@ def test_a_second_selection_by_one_score_is_nested_and_by_another_needs_another_
     with pytest.raises(InputError, match=r"'inclusion_probability' already, of an earlier selection\? rename it"):
         files.select(tmp_path / "kept", 500, id="id", weights=True, out=tmp_path / "other")
     nested = files.select(tmp_path / "kept", 500, id="id", out=tmp_path / "nested")
-    np.testing.assert_array_equal(kept_ids(nested.out), chosen(500))
+    np.testing.assert_array_equal(kept_ids(nested.out), choose_ids(500))
     first, second = np.random.default_rng(3).normal(size=(2, N))
     one = select(first, N // 4, design="priority")
     due, biased = (second[one][select(second[one], N // 8, design="priority", ids=one, seed=s)] for s in (1, 0))
@@ -259,14 +259,14 @@ def test_others_read_a_folder_with_one_call(pool, tmp_path, monkeypatch):
     datasets = pytest.importorskip("datasets")
     found.append(datasets.load_dataset(out, split="train", cache_dir=str(tmp_path / "cache")).data["id"].to_numpy())
     for ids in found:
-        np.testing.assert_array_equal(np.sort(ids), chosen(500))
+        np.testing.assert_array_equal(np.sort(ids), choose_ids(500))
 
 
 def test_one_file_goes_to_a_file_or_a_folder_and_keeps_its_format(tmp_path):
     path = write_pool(tmp_path / "scores", "csv", 1) / "part-0.csv"
     files.select(path, 100, id="id", out=tmp_path / "kept.csv")
     files.select(path, 100, id="id", out=f"{tmp_path}/kept/")
-    np.testing.assert_array_equal(kept_ids(tmp_path / "kept.csv"), chosen(100))
+    np.testing.assert_array_equal(kept_ids(tmp_path / "kept.csv"), choose_ids(100))
     assert (tmp_path / "kept.csv").read_bytes() == (tmp_path / "kept" / "part-0.csv").read_bytes()
     with pytest.raises(InputError, match=r"rows keep their format: out is a \.csv file or a folder/"):
         files.select(path, 100, id="id", out=tmp_path / "kept.parquet")

@@ -158,7 +158,7 @@ def test_no_rule_with_the_same_shares_comes_closer(name, budget):
     labels, shares = np.repeat([0, 1, 2], [5, 4, 3]), np.array([0.5, 0.2, 0.3])
     target = ratio / ratio.sum()
 
-    def left(a):
+    def divergence(a):
         kept = a / a.sum()
         if name == "kl":
             return float(np.sum(target * np.log(target / kept)))
@@ -169,7 +169,7 @@ def test_no_rule_with_the_same_shares_comes_closer(name, budget):
     ]
     start = (shares / np.array([5, 4, 3]))[labels] * 12 / budget
     found = optimize.minimize(
-        left,
+        divergence,
         start,
         bounds=[(1e-7, 1)] * 12,
         constraints=constraints,
@@ -178,8 +178,8 @@ def test_no_rule_with_the_same_shares_comes_closer(name, budget):
     )
     rule = Grouped.fit(np.log(ratio), budget, labels, shares=shares)
     a = np.exp(rule(np.log(ratio), labels))
-    assert left(a) <= found.fun + 1e-9
-    assert left(a) == pytest.approx(found.fun, abs=1e-6), "the optimiser gets there, too"
+    assert divergence(a) <= found.fun + 1e-9
+    assert divergence(a) == pytest.approx(found.fun, abs=1e-6), "the optimiser gets there, too"
     np.testing.assert_allclose(a / a.sum(), found.x / found.x.sum(), atol=1e-3)
 
 

@@ -11,7 +11,7 @@ Image = pytest.importorskip("PIL.Image")
 
 
 @pytest.fixture
-def broken(tmp_path, monkeypatch):
+def broken_files(tmp_path, monkeypatch):
     """Files that Pillow refuses with errors of three kinds, of which only the last is an OSError."""
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 50_000)
     noise = np.random.default_rng(0).integers(256, size=(200, 210, 3), dtype=np.uint8)
@@ -27,22 +27,22 @@ def broken(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "kind"), [("chunk", SyntaxError), ("bomb", Image.DecompressionBombError), ("text", OSError)]
 )
-def test_a_broken_picture_is_one_line(broken, name, kind, tmp_path):
+def test_a_broken_picture_is_one_line(broken_files, name, kind, tmp_path):
     with pytest.raises(InputError, match=f"{name}.png cannot be read as an image: .*; replace it") as caught:
-        read_picture(broken / f"{name}.png", np.asarray)
+        read_picture(broken_files / f"{name}.png", np.asarray)
     assert isinstance(caught.value.__cause__, kind)
     assert "\n" not in str(caught.value)
-    assert read_picture(broken / "whole.png", np.asarray).shape == (200, 210, 3)
+    assert read_picture(broken_files / "whole.png", np.asarray).shape == (200, 210, 3)
     (tmp_path / "alone").mkdir()
-    (broken / f"{name}.png").rename(tmp_path / "alone" / f"{name}.png")
+    (broken_files / f"{name}.png").rename(tmp_path / "alone" / f"{name}.png")
     with pytest.raises(InputError, match="cannot be read as an image"):
         list(read_images(tmp_path / "alone").blocks(1))
 
 
 @pytest.mark.parametrize("failure", [MemoryError("no memory"), OSError(24, "Too many open files")])
-def test_a_machine_that_fails_is_not_called_a_broken_picture(broken, failure):
+def test_a_machine_that_fails_is_not_called_a_broken_picture(broken_files, failure):
     def use(image):
         raise failure
 
     with pytest.raises(type(failure), match=str(failure.args[-1])):
-        read_picture(broken / "whole.png", use)
+        read_picture(broken_files / "whole.png", use)

@@ -25,7 +25,7 @@ def pair(rng, n=30, sparse=False):
     return p, q
 
 
-def kept_by(p, q, budget):
+def reject(p, q, budget):
     """The distribution after OBRS, from the rule and nothing else."""
     with np.errstate(divide="ignore"):
         log_ratio = np.log(p / q)
@@ -47,7 +47,7 @@ def test_divergence_left_is_that_of_what_is_kept(name, sparse):
         for budget in [1.0, 1.5, 2.6, profile.max_budget * 2]:
             if sparse and budget > 1 and np.sum(q[p > 0]) * budget < 1:
                 continue
-            kept, rate = kept_by(p, q, budget)
+            kept, rate = reject(p, q, budget)
             assert profile.rate(budget) == pytest.approx(rate, rel=1e-10)
             here = kept > 0
             with np.errstate(divide="ignore"):
@@ -151,7 +151,7 @@ def test_precision_is_k_fold_at_every_recall(budget):
     """Theorem 3.3, point by point; beyond M the effective budget is M. The frontier moves by log K."""
     p, q = pair(np.random.default_rng(5))
     profile = Profile(np.log(p / q), q)
-    kept, rate = kept_by(p, q, budget)
+    kept, rate = reject(p, q, budget)
     curve, before = profile.curve(budget, points=101), profile.curve(1.0, points=101)
     lam = curve.lam[1:-1]
     alpha = np.sum(np.minimum(lam[:, None] * p, kept), axis=1)
@@ -176,7 +176,7 @@ def test_no_acceptance_function_leaves_less(name):
         profile = Profile(np.log(p / q), q)
         budget = 1 + 0.6 * (profile.max_budget - 1)
 
-        def left(a, p=p, q=q):
+        def divergence(a, p=p, q=q):
             kept = q * a / (q @ a)
             return float(kept @ div.f(np.log(p / kept)))
 
@@ -184,7 +184,7 @@ def test_no_acceptance_function_leaves_less(name):
         for start in (np.full(5, 0.95), np.minimum(p / q / np.max(p / q) + 0.3, 1)):
             options = {"ftol": 1e-13, "maxiter": 500}
             found = optimize.minimize(
-                left, start, bounds=[(1e-6, 1)] * 5, constraints=rate, method="SLSQP", options=options
+                divergence, start, bounds=[(1e-6, 1)] * 5, constraints=rate, method="SLSQP", options=options
             )
             if q @ found.x >= 1 / budget - 1e-7:
                 feasible += 1
@@ -221,7 +221,7 @@ def value(profile, key, budget):
     return precision(profile, 0.9, budget) if key == "precision" else getattr(profile, key)(budget)
 
 
-def by_hand(key, budget):
+def compute_goal(key, budget):
     """What the goal is at a budget, from the definitions: c by root finding, then sums over all proposals."""
     r = np.exp(LOG_RATIO * 1.1)
     r /= r.mean()
@@ -245,7 +245,7 @@ def test_the_goal_is_met_and_not_a_hair_earlier(key):
     here, earlier = (sign * value(PROFILE, key, k) for k in (budget, budget * (1 - 1e-9)))
     assert here <= sign * goal < earlier
     assert 1 < budget < PROFILE.max_budget
-    assert by_hand(key, budget) == pytest.approx(goal, rel=1e-8)
+    assert compute_goal(key, budget) == pytest.approx(goal, rel=1e-8)
 
 
 def test_goals_at_both_ends():

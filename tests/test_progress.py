@@ -10,7 +10,7 @@ from obrs import _progress
 
 
 @pytest.fixture
-def published(monkeypatch):
+def display(monkeypatch):
     """What a notebook was asked to show: the text of each line, which display it is in, and whether it is an update."""
     found = []
 
@@ -23,9 +23,9 @@ def published(monkeypatch):
     return found
 
 
-def test_a_notebook_shows_one_line_that_moves(published, tmp_path):
+def test_a_notebook_shows_one_line_that_moves(display, tmp_path):
     obrs.sample(lambda ids: obrs.normals(ids, 1, seed=0), lambda x: x[:, 0], 2000, budget=4, batch_size=500)
-    lines, displays, updates = zip(*published, strict=True)
+    lines, displays, updates = zip(*display, strict=True)
     assert len(set(displays)) == 1
     assert updates[0] is False
     assert all(updates[1:])
@@ -36,7 +36,7 @@ def test_a_notebook_shows_one_line_that_moves(published, tmp_path):
     for name in "ab":
         (tmp_path / f"{name}.csv").write_text("log_ratio\n0.5\n1.5\n")
     obrs.files.plan(tmp_path, [1])
-    assert published[-1][0].startswith("reading ━━━━━━━━━━━━━━━━ 2/2  ")
+    assert display[-1][0].startswith("reading ━━━━━━━━━━━━━━━━ 2/2  ")
 
 
 def test_a_pipe_gets_a_line_every_ten_seconds(monkeypatch, capsys):

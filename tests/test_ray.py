@@ -174,16 +174,16 @@ def test_actors_make_the_samples_of_one_process_also_if_one_is_killed(cluster, t
         obrs.ray.sample(model(), 4000, budget=3, max_proposed=6000, batch_size=500, workers=2)
     np.testing.assert_array_equal(caught.value.partial.ids, alone.ids[alone.ids < 6000])
 
-    def by_group():
+    def make_grouped():
         return (lambda ids, group: group + obrs.normals(ids, 1, seed=1)[:, 0]), lambda x: 0.5 * x
 
     groups = np.repeat([0, 4], 2000)
-    rule = obrs.Grouped.fit(by_group()[1](by_group()[0](np.arange(4000), groups)), 3, groups, split="kl")
-    kept = obrs.ray.sample(by_group, 500, rule=rule, batch_size=200, workers=2)
-    np.testing.assert_array_equal(kept.x, obrs.sample(*by_group(), 500, rule=rule).x)
+    rule = obrs.Grouped.fit(make_grouped()[1](make_grouped()[0](np.arange(4000), groups)), 3, groups, split="kl")
+    kept = obrs.ray.sample(make_grouped, 500, rule=rule, batch_size=200, workers=2)
+    np.testing.assert_array_equal(kept.x, obrs.sample(*make_grouped(), 500, rule=rule).x)
 
-    def broken():
+    def make_broken():
         return (lambda ids: obrs.normals(ids, 2, seed=1)), lambda x: 1 / 0
 
     with pytest.raises(ZeroDivisionError):
-        obrs.ray.sample(broken, 10, budget=2, workers=1)
+        obrs.ray.sample(make_broken, 10, budget=2, workers=1)

@@ -41,7 +41,7 @@ def copies(pool, n, design, repeat, seed=0):
     return member.reshape(repeat, -1)
 
 
-def by_seed(pool, n, design, repeat):
+def membership(pool, n, design, repeat):
     """Membership in the selections of seeds 0 … repeat - 1."""
     member = np.zeros((repeat, len(pool)), bool)
     for seed in range(repeat):
@@ -101,7 +101,7 @@ class TestEveryDesign:
 
     def test_frequencies_over_seeds_are_the_probabilities(self, design):
         pool = np.log([9.0, 3, 2, 2, 1, 1, 0.5, 0.2, 0.1])
-        assert_frequencies(by_seed(pool, 3, design, 1500), probability(pool, 3, design))
+        assert_frequencies(membership(pool, 3, design, 1500), probability(pool, 3, design))
 
     def test_every_backend_selects_the_same(self, design, xp):
         pool, groups = np.random.default_rng(1).normal(0, 2, 200), np.arange(200) % 7
@@ -149,7 +149,7 @@ class TestGroups:
         np.testing.assert_array_equal(by_number, select(pool, [13, 31, 6], seed=1, design=design, groups=names))
 
     def test_neighbouring_groups_and_seeds_do_not_know_of_each_other(self, design):
-        for member in (copies(np.zeros(4), 2, design, 4000), by_seed(np.zeros(4), 2, design, 700)):
+        for member in (copies(np.zeros(4), 2, design, 4000), membership(np.zeros(4), 2, design, 700)):
             agree = np.mean(member[1:] == member[:-1], axis=0)
             assert np.all(np.abs(agree - 0.5) < 4 * 0.5 / np.sqrt(len(member)))
 

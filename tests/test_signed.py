@@ -12,7 +12,7 @@ from obrs.selection import DESIGNS, inclusion_probability
 ALPHA = 0.3
 
 
-def subtracted(x1, x2):
+def subtract_dipoles(x1, x2):
     """Real emission in e+e- -> q qbar g minus Catani-Seymour dipoles with y < ALPHA, in units of C_F alpha_s / 2 pi."""
     u, v = 1 - x1, 1 - x2
     real = (x1**2 + x2**2) / (u * v)
@@ -25,7 +25,7 @@ def make_events():
     """Weights of points of the triangle x1 + x2 > 1, and the bin of the energy of the gluon."""
     u, v = obrs.uniforms(np.arange(1500), seed=1), obrs.uniforms(np.arange(1500), seed=2)
     u, v = np.where(u + v > 1, 1 - u, u), np.where(u + v > 1, 1 - v, v)
-    weight = subtracted(1 - u, 1 - v) / 2 / len(u)  # the triangle has an area of 1/2
+    weight = subtract_dipoles(1 - u, 1 - v) / 2 / len(u)  # the triangle has an area of 1/2
     return weight, np.minimum((5 * (u + v)).astype(int), 4)
 
 

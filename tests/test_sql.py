@@ -31,7 +31,7 @@ def pool(tmp_path_factory):
     return folder
 
 
-def kept_by_duckdb(pool, condition):
+def select_by_duckdb(pool, condition):
     base = duckdb.connect(config={"threads": 1})
     rows = base.execute(f"SELECT \"row\" FROM read_parquet('{pool}/*.parquet') WHERE {condition}").fetchnumpy()
     return np.sort(rows["row"])
@@ -55,7 +55,7 @@ def test_the_same_rows_of_a_million(pool, tmp_path, asked):
     kept = parquet.read_table(tmp_path / "kept", columns=["row"])["row"].to_numpy()
     assert len(kept) == len(done) > 0
     condition = obrs.sql.condition(done)
-    np.testing.assert_array_equal(kept_by_duckdb(pool, condition), np.sort(kept))
+    np.testing.assert_array_equal(select_by_duckdb(pool, condition), np.sort(kept))
     for same in (done.manifest, done.out, f"{done.out}.manifest.json"):
         assert obrs.sql.condition(same) == condition
 
@@ -68,7 +68,7 @@ def test_groups_may_be_booleans(tmp_path, values):
         tmp_path / "a.parquet", {True: 20, False: 5}, id="row", group="good", out=tmp_path / "kept"
     )
     kept = parquet.read_table(tmp_path / "kept")["row"].to_numpy()
-    np.testing.assert_array_equal(kept_by_duckdb(tmp_path, obrs.sql.condition(done)), kept)
+    np.testing.assert_array_equal(select_by_duckdb(tmp_path, obrs.sql.condition(done)), kept)
 
 
 def test_the_command_prints_the_condition_and_writes_nothing(pool, tmp_path, capsys, monkeypatch):

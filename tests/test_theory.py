@@ -17,7 +17,7 @@ def problem(seed):
     return p, q, rng.permutation(np.arange(STATES) % VALUES)
 
 
-def pushed(p, phi):
+def push(p, phi):
     """Return the distribution of the values."""
     return np.bincount(phi, weights=p, minlength=VALUES)
 
@@ -32,20 +32,20 @@ def keep(q, a):
 
 def obrs_on_values(p, q, phi, budget):
     """Return the acceptance of each state by the ratio of its value."""
-    log_ratio = np.log(pushed(p, phi) / pushed(q, phi))[phi]
+    log_ratio = np.log(push(p, phi) / push(q, phi))[phi]
     return np.exp(np.minimum(log_ratio + solve_log_c(log_ratio, budget, weights=q), 0)), log_ratio
 
 
 def best_of_any_rule(f, p, q, phi, budget, starts):
     """Return the smallest divergence between values that SLSQP finds over all rules that may look at the state."""
-    target = pushed(p, phi)
+    target = push(p, phi)
 
-    def left(a):
-        return divergence(f, target, pushed(keep(q, a), phi))
+    def objective(a):
+        return divergence(f, target, push(keep(q, a), phi))
 
     rate = {"type": "ineq", "fun": lambda a: q @ a - 1 / budget}
     bounds = [(1e-6, 1.0)] * STATES
-    tried = [minimize(left, a, method="SLSQP", bounds=bounds, constraints=[rate]) for a in starts]
+    tried = [minimize(objective, a, method="SLSQP", bounds=bounds, constraints=[rate]) for a in starts]
     return min(r.fun for r in tried if q @ r.x >= 1 / budget - 1e-7)
 
 
@@ -56,7 +56,7 @@ def test_no_rule_brings_the_features_closer_than_obrs_with_their_ratio(f, seed):
     rng = np.random.default_rng(9)
     for budget in BUDGETS:
         a, log_ratio = obrs_on_values(p, q, phi, budget)
-        left = divergence(f, pushed(p, phi), pushed(keep(q, a), phi))
+        left = divergence(f, push(p, phi), push(keep(q, a), phi))
         found = best_of_any_rule(f, p, q, phi, budget, [np.ones(STATES), rng.uniform(0.5, 1, STATES)])
         assert left <= found + 1e-6
         assert found <= left + 1e-3  # and the search does come as close
@@ -70,7 +70,7 @@ def test_what_features_do_not_see_stays_as_far_away_as_it_was(seed):
     a = np.random.default_rng(seed).uniform(0.1, 1.0, VALUES)[phi]
     kept = keep(q, a)
     samples = divergence("kl", p, q) - divergence("kl", p, kept)
-    features = divergence("kl", pushed(p, phi), pushed(q, phi)) - divergence("kl", pushed(p, phi), pushed(kept, phi))
+    features = divergence("kl", push(p, phi), push(q, phi)) - divergence("kl", push(p, phi), push(kept, phi))
     assert samples == pytest.approx(features, abs=1e-12)
 
 
@@ -140,12 +140,12 @@ def test_priority_weights_are_unbiased_for_every_row():
 def test_calibration_by_class_repairs_a_factor_and_is_an_information_projection():
     p, q, label = problem(1)
     wrong = p / q * np.exp(np.array([0.0, -3.0, 1.0, 0.5]))[label]
-    scale = pushed(p, label) / pushed(q * wrong, label)
+    scale = push(p, label) / push(q * wrong, label)
     np.testing.assert_allclose(wrong * scale[label], p / q, rtol=1e-12)
     bent = q * wrong * np.random.default_rng(0).uniform(0.5, 2, STATES)  # wrong within classes, too
-    fixed = bent * (pushed(p, label) / pushed(bent, label))[label]
+    fixed = bent * (push(p, label) / push(bent, label))[label]
     rivals = np.random.default_rng(1).dirichlet(np.ones(STATES), 200)
-    rivals *= (pushed(p, label) / np.stack([pushed(x, label) for x in rivals]))[:, label]
+    rivals *= (push(p, label) / np.stack([push(x, label) for x in rivals]))[:, label]
     assert np.all(np.sum(rivals * np.log(rivals / bent), axis=1) >= np.sum(fixed * np.log(fixed / bent)))
 
 

@@ -26,31 +26,31 @@ def draw(n, shift=1.0, seed=0):
 
 
 @pytest.fixture(scope="module")
-def tuned():
+def result():
     return tune(draw(4000), propose, budget=2, pool=4000, progress=False)
 
 
-def test_a_gain_is_found_confirmed_and_had_by_fresh_samples(tuned):
-    assert tuned.confirmed
-    assert tuned.change.value < -0.3
-    kept = tuned.sample(3000)
-    assert kept.ids.min() >= tuned.start == 4000
+def test_a_gain_is_found_confirmed_and_had_by_fresh_samples(result):
+    assert result.confirmed
+    assert result.change.value < -0.3
+    kept = result.sample(3000)
+    assert kept.ids.min() >= result.start == 4000
     assert (kept.rate, kept.notes) == (pytest.approx(0.5, abs=0.05), ())
     plain, after = (np.linalg.norm(x.mean(0) - 1) for x in (propose(np.arange(10**6, 10**6 + 3000)), kept.x))
     assert after < 0.7 * plain
-    assert str(tuned).startswith("confirmed by KL on cells at K = 2: ")
-    assert tuned.recipe.coefficients[0][1] <= 2  # of recipes that are as good the simplest is taken
-    assert len(tuned.recipe.coefficients) == 1
+    assert str(result).startswith("confirmed by KL on cells at K = 2: ")
+    assert result.recipe.coefficients[0][1] <= 2  # of recipes that are as good the simplest is taken
+    assert len(result.recipe.coefficients) == 1
 
 
-def test_what_is_saved_keeps_the_same_ids_when_it_is_loaded(tuned, tmp_path):
-    tuned.save(tmp_path / "tuned")
+def test_what_is_saved_keeps_the_same_ids_when_it_is_loaded(result, tmp_path):
+    result.save(tmp_path / "tuned")
     facts = json.loads((tmp_path / "tuned" / "tuned.json").read_text())
     assert (facts["confirmed"], facts["budget"]) == (True, 2)
     again = load(tmp_path / "tuned", propose)
-    np.testing.assert_array_equal(again.sample(500).ids, tuned.sample(500).ids)
-    assert (again.lines, again.table) == (tuned.lines, tuned.table)
-    own = replace(tuned, recipe=Recipe((("mine", 1.0),)), ratios={"mine": lambda x: x[:, 0]})
+    np.testing.assert_array_equal(again.sample(500).ids, result.sample(500).ids)
+    assert (again.lines, again.table) == (result.lines, result.table)
+    own = replace(result, recipe=Recipe((("mine", 1.0),)), ratios={"mine": lambda x: x[:, 0]})
     replace(own, score=np.arange(3.0), kept=np.array([0, 2])).save(tmp_path / "tuned")
     again = load(tmp_path / "tuned", np.zeros((3, 2)), extra=own.ratios)  # not by the ratio that was saved before
     np.testing.assert_array_equal(again.log_ratio(np.ones((4, 2))), np.ones(4))
@@ -58,7 +58,7 @@ def test_what_is_saved_keeps_the_same_ids_when_it_is_loaded(tuned, tmp_path):
     assert (again.propose, again.score.tolist()) == (None, [0, 1, 2])
 
 
-def labelled(ids):
+def propose_labelled(ids):
     return torch.as_tensor(propose(ids)), torch.from_numpy(np.asarray(ids) % 3)
 
 
@@ -74,29 +74,29 @@ class Critic(torch.nn.Module):
 @pytest.mark.parametrize("constants", ["one constant per class", "one constant, calibrated by class"])
 def test_a_critic_and_a_ratio_of_ones_own_are_given_again_to_load(constants, tmp_path):
     critic = Critic()
-    with_label = lambda batch: batch[0][:, 0] + 0.1 * batch[1]  # noqa: E731
-    parts = {"critic as it is": lambda batch: critic(*batch), "mine": with_label}
-    x, y = labelled(np.arange(3000))
+    label_ratio = lambda batch: batch[0][:, 0] + 0.1 * batch[1]  # noqa: E731
+    parts = {"critic as it is": lambda batch: critic(*batch), "mine": label_ratio}
+    x, y = propose_labelled(np.arange(3000))
     scores = {name: np.asarray(f((x, y)).detach(), np.float64) for name, f in parts.items()}
     recipe = Recipe((("critic as it is", 1.0), ("mine", 2.0)), constants)
     recipe = recipe.calibrate(scores, y.numpy(), dict.fromkeys(range(3), 1 / 3))
-    found = Tuned(2.0, "a judge", recipe=recipe, rule=recipe.rule(scores, y.numpy(), 2), propose=labelled)
+    found = Tuned(2.0, "a judge", recipe=recipe, rule=recipe.rule(scores, y.numpy(), 2), propose=propose_labelled)
     one = replace(found, confirmed=True).use(parts)
     one.save(tmp_path)
-    again = load(tmp_path, labelled, critic=critic, extra={"mine": with_label})
+    again = load(tmp_path, propose_labelled, critic=critic, extra={"mine": label_ratio})
     np.testing.assert_array_equal(again.sample(300).ids, one.sample(300).ids)
     with pytest.raises(InputError, match="no ratio 'mine', which is yours"):
-        load(tmp_path, labelled, critic=critic)
+        load(tmp_path, propose_labelled, critic=critic)
     (tmp_path / "tuned.json").write_text("{}")
     with pytest.raises(InputError, match="was not written by"):
-        load(tmp_path, labelled)
+        load(tmp_path, propose_labelled)
 
 
-def test_another_budget_needs_no_new_fits(tuned, monkeypatch):
+def test_another_budget_needs_no_new_fits(result, monkeypatch):
     monkeypatch.setattr(tuning, "refit", None)
-    more = tuned.search.tune(4)
+    more = result.search.tune(4)
     assert more.confirmed
-    assert more.change.value < tuned.change.value
+    assert more.change.value < result.change.value
     assert more.sample(500).rate == pytest.approx(0.25, abs=0.05)
 
 
@@ -121,7 +121,7 @@ def test_fakes_that_are_there_are_scored_by_the_fold_that_did_not_see_them(monke
             assert not any(row.tobytes() in known for row in np.asarray(x))
             return torch.as_tensor(np.asarray(x)).sum(1) * 0.7
 
-        return as_fitted(ratio)
+        return add_report(ratio)
 
     monkeypatch.setattr(tuning, "refit", refit_by_heart)
     fake = draw(4000, 0.0, seed=3)
@@ -141,7 +141,7 @@ def test_fakes_that_are_there_are_scored_by_the_fold_that_did_not_see_them(monke
 
 def test_fakes_with_labels_are_kept_in_equal_shares_of_each_class(monkeypatch):
     """One constant per class: a class of which the ratio thinks little is kept as often as the others."""
-    monkeypatch.setattr(tuning, "refit", lambda *_, **__: as_fitted(lambda batch: batch[0].sum(1) - 3 * batch[1]))
+    monkeypatch.setattr(tuning, "refit", lambda *_, **__: add_report(lambda batch: batch[0].sum(1) - 3 * batch[1]))
     label = np.arange(3000) % 3
     found = tune((draw(3000, 0.7), label), (draw(3000, 0.0, 3), label), budget=3, progress=False)
     assert found.recipe.constants == "one constant per class"
@@ -162,10 +162,10 @@ def test_the_half_that_confirms_is_not_the_one_that_chose(monkeypatch):
 
 
 def no_fit(*_, **__):
-    return as_fitted(lambda x: torch.as_tensor(x).sum(1))
+    return add_report(lambda x: torch.as_tensor(x).sum(1))
 
 
-def as_fitted(ratio):
+def add_report(ratio):
     ratio.report = type("Report", (), {"stopped": ""})
     return ratio
 
@@ -184,8 +184,8 @@ def test_where_the_model_is_right_the_answer_is_the_plain_model(monkeypatch):
     np.testing.assert_array_equal(given.kept, np.arange(2400))
 
 
-def test_a_pool_of_ratios_has_no_weights(tuned):
-    kept = replace(tuned, recipe=Recipe((("samples", 2.0),))).sample(50)
+def test_a_pool_of_ratios_has_no_weights(result):
+    kept = replace(result, recipe=Recipe((("samples", 2.0),))).sample(50)
     assert "no weights" in kept.notes[0]
     assert np.isnan(kept.log_weight).all()
 
@@ -300,8 +300,8 @@ def test_mistakes_are_one_line(monkeypatch):
             ask()
 
 
-def test_the_page_of_a_tuned_shows_what_is_kept_and_escapes_what_it_is_told(tuned, tmp_path):
-    pictures, scored = np.zeros((90, 8, 8), "uint8"), replace(tuned, score=np.zeros(90), kept=np.arange(60))
+def test_the_page_of_a_tuned_shows_what_is_kept_and_escapes_what_it_is_told(result, tmp_path):
+    pictures, scored = np.zeros((90, 8, 8), "uint8"), replace(result, score=np.zeros(90), kept=np.arange(60))
     page = obrs.report(scored, samples=pictures, out=tmp_path / "a.html", title="<script>alert(1)</script>").read_text()
     assert "<script>" not in page
     assert "confirmed by KL on cells at K = 2" in page
@@ -310,11 +310,11 @@ def test_the_page_of_a_tuned_shows_what_is_kept_and_escapes_what_it_is_told(tune
     assert page.count('<img src="data:image/png;base64,') == 78
     page = obrs.report(replace(scored, kept=np.arange(90)), samples=pictures, out=tmp_path / "b.html").read_text()
     assert "Rejected, 0 of 0" in page
-    page = obrs.report(tuned, out=tmp_path / "c.html").read_text()
+    page = obrs.report(result, out=tmp_path / "c.html").read_text()
     assert "Kept, 48 of" in page
     assert "<title>Tuned</title>" in page
     with pytest.raises(InputError, match="leave them out"):
-        obrs.report(tuned, out=tmp_path / "d.html", budget=2)
+        obrs.report(result, out=tmp_path / "d.html", budget=2)
 
 
 def test_the_cost_is_said_before_the_work_and_the_parts_after_it(monkeypatch, capsys):

@@ -128,9 +128,9 @@ class Maker:
 
     def array(self, good, p=0.1):
         """This array in any guise, or in a wild case perhaps something else."""
-        return self.one(*NO_ARRAYS, *self.spoilt(good)) if self.wild and self.chance(p) else self.guise(good)
+        return self.one(*NO_ARRAYS, *self.spoil(good)) if self.wild and self.chance(p) else self.guise(good)
 
-    def spoilt(self, x):
+    def spoil(self, x):
         """The array with another shape or dtype."""
         with np.errstate(all="ignore"):
             return x[:0], x[None], x[..., None], x[:-1], x.astype(object), x.astype("complex64"), x[0]

@@ -39,7 +39,7 @@ def as_array(labels):
     return np.asarray(labels.tolist() if hasattr(labels, "tolist") else labels)
 
 
-def per_group(make, labels, value):
+def group_values(make, labels, value):
     """One value of each label, as a dict or an array; one for all where the labels are none."""
     try:
         known = np.unique(as_array(labels))
@@ -50,7 +50,7 @@ def per_group(make, labels, value):
 
 
 def shares_of(make, labels):
-    return per_group(make, labels, lambda: make.one(0, 1, 1, 2.5, make.rng.random()))
+    return group_values(make, labels, lambda: make.one(0, 1, 1, 2.5, make.rng.random()))
 
 
 def slack(x):
@@ -150,7 +150,7 @@ def select(make):
     shares = None if groups is None or make.chance(0.6) else shares_of(make, groups)
     n = make.count(1, len(x))
     if groups is not None and shares is None and make.chance(0.5):
-        n = per_group(make, groups, lambda: make.count(0, 2))
+        n = group_values(make, groups, lambda: make.count(0, 2))
     options = {"seed": make.seed(), "design": design, "groups": groups, "shares": shares}
     if make.chance(0.2):
         options["sign"] = np.where(make.rng.random(len(x)) < 0.4, -1, 1)
@@ -305,7 +305,7 @@ def stages(make):
         assert np.exp(log_a).mean() >= 1 / (budgets[0] * budgets[1]) - 1e-9
 
 
-def kept_by_chance(make, n, start=0):
+def random_samples(make, n, start=0):
     """Samples as a run may leave them: any weights, any way to stop."""
     x, log_ratio, log_weight = (
         np.nan_to_num(host(make.floats(*shape)), posinf=1e6, neginf=-1e6).clip(-1e6, 1e6)
@@ -319,8 +319,8 @@ def kept_by_chance(make, n, start=0):
 
 
 def samples(make):
-    one = kept_by_chance(make, make.one(make.size(20), 0))
-    two = kept_by_chance(make, make.one(make.size(20), 0), make.one(one.next_id, max(one.next_id - 1, 0)))
+    one = random_samples(make, make.one(make.size(20), 0))
+    two = random_samples(make, make.one(make.size(20), 0), make.one(one.next_id, max(one.next_id - 1, 0)))
     assert 0 <= one.ess <= len(one) * (1 + 1e-9)
     both = make.answer(lambda: one + two)
     if both is not None:
@@ -386,13 +386,13 @@ def stream(make):
     """Two workers make what one makes."""
     rule, most, size = obrs.Budgeted(make.one(0.0, -1.0)), make.count(1, 90), make.one(1, 7, 50)
 
-    def by(**options):
+    def stream(**options):
         return list(obrs.stream(**options))
 
     options = {"rule": rule, "batch_size": size, "seed": 1, "start": 0, "stop": most}
-    by.__signature__ = inspect.signature(obrs.stream)
+    stream.__signature__ = inspect.signature(obrs.stream)
     shards = (0, 1), (0, 2), (1, 2)
-    parts = [make.answer(by, propose=propose, log_ratio=first_column, shard=shard, **options) for shard in shards]
+    parts = [make.answer(stream, propose=propose, log_ratio=first_column, shard=shard, **options) for shard in shards]
     if None not in parts:
         one, *two = [np.concatenate([part.ids for part in each] or [[]]) for each in parts]
         assert np.array_equal(one, np.sort(np.concatenate(two)))

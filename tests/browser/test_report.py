@@ -36,7 +36,7 @@ def show(browser):
     """Open a page; at the end, no page may have said an error or asked for anything but itself."""
     said, asked, contexts = [], [], []
 
-    def opened(path, address="", **settings):
+    def open_page(path, address="", **settings):
         context = browser.new_context(**({"viewport": {"width": 1280, "height": 900}} | settings))
         contexts.append(context)
         page = context.new_page()
@@ -46,7 +46,7 @@ def show(browser):
         page.goto(f"file://{path}{address}")
         return page
 
-    yield opened
+    yield open_page
     for context in contexts:
         context.close()
     assert not said

@@ -56,7 +56,7 @@ def data_of(page):
     return json.loads(Outline(page).scripts[0])
 
 
-def last_kept(data):
+def last_budget(data):
     """Return the number of the last budget that keeps each row."""
     return np.frombuffer(base64.b64decode(data["rows"]["last"]), np.uint8)
 
@@ -99,7 +99,7 @@ def test_worst_page_without_images_stays_below_150_kb(tmp_path):
         page = page_of(values, tmp_path, samples=texts, **options)
         found = data_of(page)
         assert len(page.encode()) <= 150_000
-        assert len(last_kept(found)) == 20_000
+        assert len(last_budget(found)) == 20_000
         is_cut = len(texts[0].encode()) > 1000
         assert is_cut == any(text.endswith("…") for text in found["samples"]["item"])
         assert ("and whole in what is kept below" in found["note"]) == is_cut
@@ -128,7 +128,7 @@ def test_numbers_of_the_page_are_those_of_the_profile(plain, scores, tmp_path):
 def test_rows_of_the_page_are_kept_as_by_the_library(scores, tmp_path):
     other = scores + np.random.default_rng(1).normal(size=2000)
     found = data_of(page_of(scores, tmp_path, samples=[str(i) for i in range(2000)], seed=5, compare=other))
-    shown, last = np.asarray(found["samples"]["id"]), last_kept(found)
+    shown, last = np.asarray(found["samples"]["id"]), last_budget(found)
     np.testing.assert_array_equal(found["samples"]["last"], last[shown])
     np.testing.assert_allclose(found["samples"]["x"], scores[shown], rtol=1e-5)
     for i in [found["budgets"].index(k) for k in (1.5, 4, 10)]:
@@ -278,7 +278,7 @@ def test_command_writes_the_page_with_all_its_parts(folder, capsys):
 def test_the_command_of_a_page_keeps_the_rows_that_the_page_lists(folder, capsys, options):
     assert run(folder, *options, "-o", "page.html") == 0
     data = data_of(Path("page.html").read_text())
-    last, ids = last_kept(data), data["rows"]["ids"] or [str(i) for i in range(300)]
+    last, ids = last_budget(data), data["rows"]["ids"] or [str(i) for i in range(300)]
     for i in range(1, len(data["budgets"]), 15):
         program, *arguments = shlex.split(str(data["budgets"][i]).join(data["code"][0]["parts"]))
         assert (program, main(arguments)) == ("obrs", 0), capsys.readouterr().err
@@ -327,7 +327,7 @@ def test_a_page_by_groups_allows_ratios_of_0_and_ends_where_a_row_is_kept(folder
     assert run(folder, "--group", "label", "-o", "page.html") == 0
     found = data_of(Path("page.html").read_text())
     assert (found["budgets"][0], found["budgets"][-1]) == (1, 16)
-    assert max(last_kept(found)) == len(found["budgets"]) - 1, "the last budget keeps a row"
+    assert max(last_budget(found)) == len(found["budgets"]) - 1, "the last budget keeps a row"
     assert run(folder, "--compare", "other", "--skip-bad", "-o", "page.html") == 0
 
 

@@ -33,26 +33,26 @@ def all_of(given, size=None, draws=10):
 
 
 @pytest.fixture(scope="module")
-def found():
+def table():
     real, fake, log_ratio = problem(500, 1600)
     return obrs.evaluate(real=real, fake=fake, log_ratio=log_ratio, budgets=[4, 2], rules=["obrs", "drs", "topk"])
 
 
-def test_rows_are_the_model_and_each_rule_at_each_budget(found):
-    keys = [(row.rule, row.budget) for row in found.rows]
+def test_rows_are_the_model_and_each_rule_at_each_budget(table):
+    keys = [(row.rule, row.budget) for row in table.rows]
     assert keys == [("model", 1.0), *((rule, k) for rule in ("obrs", "drs", "topk") for k in (2.0, 4.0))]
-    assert found.metrics == tuple(name for name in METRICS if "within" not in name)
-    assert [row.rate for row in found.rows] == pytest.approx([1, 0.5, 0.25] + 2 * [0.5, 0.25], rel=1e-6)
-    assert found.size == 400  # what the largest budget keeps
-    assert found.rows[0].n == pytest.approx(1600)
-    for row in found.rows:
+    assert table.metrics == tuple(name for name in METRICS if "within" not in name)
+    assert [row.rate for row in table.rows] == pytest.approx([1, 0.5, 0.25] + 2 * [0.5, 0.25], rel=1e-6)
+    assert table.size == 400  # what the largest budget keeps
+    assert table.rows[0].n == pytest.approx(1600)
+    for row in table.rows:
         for value in (*row.metrics.values(), *row.change.values()):
             assert value.low <= value.value <= value.high
 
 
-def test_a_budget_buys_what_it_should(found):
+def test_a_budget_buys_what_it_should(table):
     """The exact ratio: every distance falls with the budget, further with OBRS than with DRS; top-k is too narrow."""
-    model, two, four, drs, _, _, topk = found.rows
+    model, two, four, drs, _, _, topk = table.rows
     for name in ("frechet", "kernel"):
         assert two.change[name].high < 0
         assert four[name].value < two[name].value < drs[name].value < model[name].value
@@ -64,10 +64,10 @@ def test_a_budget_buys_what_it_should(found):
         assert four.change[name].standard_error < apart
 
 
-def test_values_are_those_of_the_metrics_at_the_weights_of_each_rule(found):
+def test_values_are_those_of_the_metrics_at_the_weights_of_each_rule(table):
     real, fake, log_ratio = problem(500, 1600)
     rules = (obrs.Budgeted.fit(log_ratio, 4), obrs.rules.DRS.fit(log_ratio, 2))
-    for row, rule in zip(found.rows[2:4], rules, strict=True):
+    for row, rule in zip(table.rows[2:4], rules, strict=True):
         direct = all_of({"real": real, "fake": fake, "weights": np.exp(rule(log_ratio))}, size=400, draws=4)
         assert {name: row[name].value for name in direct} == pytest.approx(direct, rel=1e-6)
 
@@ -129,12 +129,12 @@ def test_errors_within_classes_are_those_of_repeated_experiments():
     assert change_error.mean(0) == pytest.approx(change.std(0, ddof=1), rel=slack)
 
 
-def test_what_is_saved_is_plain_json_beside_a_picture(found, tmp_path):
-    unknown = replace(found, rows=(replace(found.rows[0], ess=np.nan), *found.rows[1:]))
+def test_what_is_saved_is_plain_json_beside_a_picture(table, tmp_path):
+    unknown = replace(table, rows=(replace(table.rows[0], ess=np.nan), *table.rows[1:]))
     home = unknown.save(tmp_path / "new" / "folder")
     saved = json.loads((home / "evaluate.json").read_text(), parse_constant=lambda name: pytest.fail(name))
     assert saved["rows"][0]["ess"] is None
-    assert saved["rows"][1] == asdict(found.rows[1])
+    assert saved["rows"][1] == asdict(table.rows[1])
     assert (home / "evaluate.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -36,7 +36,7 @@ def test_an_extractor_is_a_plain_callable(name):
     assert np.allclose(FEATURES[name](colour.transpose(0, 2, 3, 1)), FEATURES[name](colour), atol=1e-5)
 
 
-def counting(monkeypatch, name="gradients"):
+def count_calls(monkeypatch, name="gradients"):
     calls, real = [], FEATURES[name]
 
     def compute(x):
@@ -48,7 +48,7 @@ def counting(monkeypatch, name="gradients"):
 
 
 def test_features_are_computed_once(monkeypatch, cache, tmp_path):
-    calls = counting(monkeypatch)
+    calls = count_calls(monkeypatch)
     first = extract(DIGITS.test, "gradients")
     assert sum(calls) == 297
     np.save(tmp_path / "same.npy", DIGITS.test)

@@ -194,7 +194,7 @@ def test_errors_are_those_of_a_bootstrap():
     assert change == pytest.approx((again[:, 1] - again[:, 0]).std(ddof=1), rel=slack)
 
 
-def simulated(n, dim, repeats, *, shift=0.5, budgets=(1.0, 1.5, 2.0)):
+def simulate(n, dim, repeats, *, shift=0.5, budgets=(1.0, 1.5, 2.0)):
     """Truth, values, errors with and without the part of c, differences to the first budget and their errors."""
 
     def fakes(rng, size):
@@ -236,7 +236,7 @@ def check_coverage(simulation, slack):
 
 
 def test_intervals_cover_and_need_the_part_of_c():
-    naive = check_coverage(simulated(400, 2, 150), slack=0.02)
+    naive = check_coverage(simulate(400, 2, 150), slack=0.02)
     assert naive[0] == pytest.approx(1, abs=0.25)  # at budget 1 there is no c
     assert naive[2] < 0.75
 
@@ -244,7 +244,7 @@ def test_intervals_cover_and_need_the_part_of_c():
 @pytest.mark.slow
 @pytest.mark.parametrize(("n", "dim", "shift"), [(1000, 16, 0.5), (2000, 64, 1.0)])
 def test_intervals_cover_in_more_dimensions(n, dim, shift):
-    check_coverage(simulated(n, dim, 300, shift=shift), slack=0.02)
+    check_coverage(simulate(n, dim, 300, shift=shift), slack=0.02)
 
 
 def test_errors_are_on_the_safe_side_where_nothing_differs():

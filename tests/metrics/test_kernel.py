@@ -66,7 +66,7 @@ def test_influence_is_the_derivative_by_the_weights():
         assert (ends[0] - ends[1]) / 2e-4 == pytest.approx(found[i], rel=1e-5, abs=1e-12)
 
 
-def simulated(shift, n=150, repeats=150, scale=0.5):
+def simulate(shift, n=150, repeats=150, scale=0.5):
     """Values, errors, errors that take the weights for given, changes from budget 1 and their errors."""
     rows = []
     for seed in range(repeats):
@@ -83,7 +83,7 @@ def simulated(shift, n=150, repeats=150, scale=0.5):
 
 
 def test_errors_are_those_of_repeated_experiments_and_need_the_part_of_the_constant():
-    value, error, naive, change, change_error = simulated(shift=0.5)
+    value, error, naive, change, change_error = simulate(shift=0.5)
     spread = 0.04 + 4 / np.sqrt(2 * len(value))
     assert np.all(np.abs(error.mean(0) / value.std(0, ddof=1) - 1) < spread)
     assert np.all(np.abs(change_error.mean(0) / change.std(0, ddof=1) - 1) < spread)
@@ -93,7 +93,7 @@ def test_errors_are_those_of_repeated_experiments_and_need_the_part_of_the_const
 
 
 def test_errors_are_on_the_safe_side_where_nothing_differs():
-    value, error, *_ = simulated(shift=0.0, repeats=80, scale=1.0)
+    value, error, *_ = simulate(shift=0.0, repeats=80, scale=1.0)
     value, error = value[:, :3], error[:, :3]  # the largest ratios differ from the rest also here
     ratio = error.mean(0) / value.std(0, ddof=1)
     assert np.all(ratio > 1)  # by about the root of 2: the influence is nothing but noise then

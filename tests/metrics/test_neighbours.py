@@ -38,7 +38,7 @@ def whole(real, fake, k=5):
     return np.array([inside.any(axis=0).mean(), recall, inside.sum(axis=0).mean() / k, inside.any(axis=1).mean()])
 
 
-def kept(weights, size, draws):
+def selections(weights, size, draws):
     return [select(np.log(weights), size, seed=seed) for seed in range(draws)]
 
 
@@ -99,7 +99,7 @@ def test_recall_and_coverage_at_a_size_are_means_over_draws():
     real, fake = normals(300, 400)
     weights = np.random.default_rng(1).exponential(size=400) ** 2
     found = neighbours(real=real, fake=fake, weights=weights, size=60, draws=4)
-    direct = np.mean([whole(real, fake[rows]) for rows in kept(weights, 60, 4)], axis=0)
+    direct = np.mean([whole(real, fake[rows]) for rows in selections(weights, 60, 4)], axis=0)
     assert (found.recall, found.coverage) == pytest.approx(tuple(direct[[1, 3]]))
     half = np.where(np.arange(400) < 100, 1.0, 0.25)  # rejection keeps 175 of them
     assert neighbours(real=real, fake=fake, weights=half) == neighbours(real=real, fake=fake, weights=half, size=175)
@@ -115,7 +115,7 @@ def test_groups_left_out_are_those_of_the_rest(size):
     for g in range(20):
         stay, rest = group_fake != g, real[group != g]
         for line in weights:
-            drawn = [rows[stay[rows]] for rows in kept(line, size, 2)]
+            drawn = [rows[stay[rows]] for rows in selections(line, size, 2)]
             recall, coverage = np.mean([whole(rest, fake[rows])[[1, 3]] for rows in drawn], axis=0)
             alone = neighbours(real=rest, fake=fake[stay], weights=line[stay], size=100, draws=1)
             for name, value in zip(FOUR, (alone.precision, recall, alone.density, coverage), strict=True):

@@ -30,7 +30,7 @@ each_network = pytest.mark.parametrize(
 )
 
 
-def seeded(spec, seed=0):
+def build_seeded(spec, seed=0):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return build(spec)
@@ -54,9 +54,9 @@ def test_shapes_are_as_promised(spec, inside, outside):
 
 @each_network
 def test_description_is_plain_data_that_builds_the_same_network(spec, inside, outside):
-    net = seeded(spec)
+    net = build_seeded(spec)
     assert spec.items() <= net.spec.items()
-    again = seeded(json.loads(json.dumps(net.spec)))
+    again = build_seeded(json.loads(json.dumps(net.spec)))
     assert again.spec == net.spec
     torch.testing.assert_close(again.state_dict(), net.state_dict(), rtol=0, atol=0)
     assert copy.deepcopy(net).spec == net.spec
@@ -64,14 +64,14 @@ def test_description_is_plain_data_that_builds_the_same_network(spec, inside, ou
 
 @each_network
 def test_seed_decides_the_weights(spec, inside, outside):
-    weights = [nn.utils.parameters_to_vector(seeded(spec, seed).parameters()) for seed in (0, 0, 1)]
+    weights = [nn.utils.parameters_to_vector(build_seeded(spec, seed).parameters()) for seed in (0, 0, 1)]
     assert torch.equal(weights[0], weights[1])
     assert not torch.equal(weights[0], weights[2])
 
 
 @each_network
 def test_one_sample_does_not_depend_on_the_others(spec, inside, outside):
-    net = seeded(spec).double().eval()
+    net = build_seeded(spec).double().eval()
     batch = [part.double() if part.is_floating_point() else part for part in inputs(spec, inside)]
     alone = torch.cat([net(*(part[i : i + 1] for part in batch)) for i in range(5)])
     torch.testing.assert_close(net(*batch), alone, rtol=1e-10, atol=1e-12)
@@ -79,7 +79,7 @@ def test_one_sample_does_not_depend_on_the_others(spec, inside, outside):
 
 @each_network
 def test_gradient_reaches_every_weight_and_the_input(spec, inside, outside):
-    net = seeded(spec).eval()
+    net = build_seeded(spec).eval()
     batch = inputs(spec, inside, n=64)
     batch[0].requires_grad_()
     (net(*batch) ** 2).sum().backward()

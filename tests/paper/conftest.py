@@ -14,7 +14,7 @@ def smoke():
     """The record of an experiment's smoke preset by name; each is run once."""
     made = {}
 
-    def of(name):
+    def find_record(name):
         if name not in made:
             if name == "language":
                 need_language_model()
@@ -24,16 +24,16 @@ def smoke():
                 made[name] = harness.reproduce(name, "smoke", progress=False)
         return made[name]
 
-    return of
+    return find_record
 
 
 @pytest.fixture(scope="session")
-def committed():
+def committed_record():
     """The record in paper/results, by name."""
     return lambda name: load(Path(paper.__file__).parent / "results" / f"{name}.json")
 
 
-@pytest.fixture(params=["smoke", "committed"])
+@pytest.fixture(params=["smoke", "committed_record"])
 def record_of(request):
     """A record by name: of the smoke preset, and as it is committed."""
     return request.getfixturevalue(request.param)

@@ -12,7 +12,7 @@ def density(parts, x):
     return sum(w * normal(x, m, s) for w, m, s in parts) / sum(w for w, _, _ in parts)
 
 
-def kept_by_obrs(p, q, step, budget):
+def reject(p, q, step, budget):
     """What rejection leaves of q, the constant found by bisection."""
     r, low, high = p / q, -30.0, 30.0
     for _ in range(80):
@@ -45,7 +45,7 @@ def test_figure_1d_keeps_half_and_obrs_is_closer_than_drs_in_every_divergence(re
     x = np.linspace(-8, 8, 4001)
     p, q, step = density(figure_1d.TARGET, x), density(figure_1d.MODEL, x), x[1] - x[0]
     assert record["model"]["gan"] == pytest.approx(gan(p, q, step), rel=1e-5)
-    assert record["obrs"]["gan"] == pytest.approx(gan(p, kept_by_obrs(p, q, step, 2.0), step), rel=1e-3)
+    assert record["obrs"]["gan"] == pytest.approx(gan(p, reject(p, q, step, 2.0), step), rel=1e-3)
 
 
 def test_figure_1d_curve_is_scaled_by_the_budget_and_meets_1_on_the_line(record_of):
@@ -69,8 +69,8 @@ def gaussians(width, variance):
     return [(1, width * (place - 4.5), np.sqrt(variance)) for place in range(10)]
 
 
-def test_figure_smooth_counts_of_the_default_are_those_of_the_documentation(committed):
-    record = committed("figure-smooth")
+def test_figure_smooth_counts_of_the_default_are_those_of_the_documentation(committed_record):
+    record = committed_record("figure-smooth")
     assert record["separation 2.5"]["count"] == [6, 5, 5, 3]
     assert record["separation 2"]["count"] == [2, 2, 2, 2]
     assert record["separation 3"]["count"] == [7, 6, 7, 5], "the exception: no theorem says it cannot be"
@@ -80,7 +80,7 @@ def test_figure_smooth_loss_is_that_of_a_plain_sum(smoke):
     row, x = smoke("figure-smooth")["separation 2.5"], np.linspace(-42, 42, 12_001)
     for budget, at in ((0, 30), (2, 70), (3, 100)):
         p, q = density(gaussians(2.5, 0.3), x), density(gaussians(row["theta"][at], 0.4), x) + 1e-300
-        kept = kept_by_obrs(p, q, x[1] - x[0], figure_smooth.Config().budgets[budget])
+        kept = reject(p, q, x[1] - x[0], figure_smooth.Config().budgets[budget])
         assert row["loss"][budget][at] == pytest.approx(gan(p, kept, x[1] - x[0]), abs=2e-4)
 
 
@@ -111,18 +111,18 @@ def test_figure_optimal_g_best_model_before_sits_on_one_mode_and_the_one_after_c
     assert after[0]["left"] < before[0]["left"] / 5
 
 
-def test_figure_optimal_g_minimum_is_one_by_another_route(committed):
-    best = committed("figure-optimal-g")["minima after"]["minima"][0]
+def test_figure_optimal_g_minimum_is_one_by_another_route(committed_record):
+    best = committed_record("figure-optimal-g")["minima after"]["minima"][0]
     x = np.linspace(-24, 24, 8001)
     p, step = density(figure_optimal_g.TARGET, x), x[1] - x[0]
 
-    def left(mean, sd):
-        return gan(p, kept_by_obrs(p, normal(x, mean, sd) + 1e-300, step, 2.0), step)
+    def divergence(mean, sd):
+        return gan(p, reject(p, normal(x, mean, sd) + 1e-300, step, 2.0), step)
 
-    there = left(best["mean"], best["sd"])
+    there = divergence(best["mean"], best["sd"])
     assert there == pytest.approx(best["loss"], abs=1e-5)
     for mean, sd in ((0.05, 0), (-0.05, 0), (0, 0.05), (0, -0.05)):
-        assert left(best["mean"] + mean, best["sd"] + sd) > there
+        assert divergence(best["mean"] + mean, best["sd"] + sd) > there
 
 
 def test_figure_optimal_g_exact_loss_reaches_the_minimum_and_the_printed_one_stops_elsewhere(record_of):

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:the two sets hardly overlap")  #
 
 
 @pytest.fixture(scope="module")
-def made():
+def ready():
     """The GAN of the smoke presets, with all that is fitted to it; trained once."""
     return rivals.prepare(Settings(**SMOKE), False)
 
@@ -21,11 +21,11 @@ def made():
 # --- The GAN ----------------------------------------------------------------------------------------------------------
 
 
-def test_training_stops_near_the_share_and_holds_out_a_tenth_of_the_points(made):
-    assert abs(made.gan.precision - SMOKE["stop_at"]) <= 0.01 or made.gan.steps == SMOKE["most"]
-    assert 1 < made.gan.steps <= SMOKE["most"]
-    assert len(made.gan.held_out) == SMOKE["real"] // 10
-    assert len(made.gan.held_out) + len(made.gan.real) == SMOKE["real"]
+def test_training_stops_near_the_share_and_holds_out_a_tenth_of_the_points(ready):
+    assert abs(ready.gan.precision - SMOKE["stop_at"]) <= 0.01 or ready.gan.steps == SMOKE["most"]
+    assert 1 < ready.gan.steps <= SMOKE["most"]
+    assert len(ready.gan.held_out) == SMOKE["real"] // 10
+    assert len(ready.gan.held_out) + len(ready.gan.real) == SMOKE["real"]
 
 
 def test_the_histogram_has_the_density_of_a_generator_that_is_known():
@@ -42,8 +42,8 @@ def test_the_histogram_has_the_density_of_a_generator_that_is_known():
 
 
 @pytest.mark.parametrize("name", ["drs", "mhgan", "topk", "sir", "obrs_pool", "obrs"])
-def test_methods_that_select_are_at_the_budget(name, made):
-    sampler, model = rivals.method(name, made, 2.6)
+def test_methods_that_select_are_at_the_budget(name, ready):
+    sampler, model = rivals.method(name, ready, 2.6)
     kept = [sampler(model, 400, seed=i, progress=False) for i in range(5)]
     assert {tuple(one.x.shape) for one in kept} == {(400, 2)}
     calls = np.mean([one.calls.generator / 400 for one in kept])
@@ -51,22 +51,22 @@ def test_methods_that_select_are_at_the_budget(name, made):
     assert calls == pytest.approx(3.0 if name == "mhgan" else 2.6, abs=4 * 0.15 / np.sqrt(5))
 
 
-def test_a_tuned_step_is_the_best_of_the_grid_on_latents_of_its_own(made, monkeypatch):
+def test_a_tuned_step_is_the_best_of_the_grid_on_latents_of_its_own(ready, monkeypatch):
     drawn, latent = [], obrs.rivals.Model.latent
 
-    def seen(self, ids, *, seed):
+    def record_seed(self, ids, *, seed):
         drawn.append(seed)
         return latent(self, ids, seed=seed)
 
-    monkeypatch.setattr(obrs.rivals.Model, "latent", seen)
-    sampler, found = rivals.tune_step("dot", made, 2.6, 100, 2, seed=5)
+    monkeypatch.setattr(obrs.rivals.Model, "latent", record_seed)
+    sampler, found = rivals.tune_step("dot", ready, 2.6, 100, 2, seed=5)
     assert min(drawn) > 1_000_000 + 5, "the table draws with the seeds of its generations"
     assert (found["step"], sampler.steps) == (rivals.STEP_SIZES[np.argmin(found["grid"])], 3)
     assert sampler.lr == found["step"]
     for name, field in rivals.TUNABLE.items():
-        published, model = rivals.method(name, made, 2.6)
+        published, model = rivals.method(name, ready, 2.6)
         assert getattr(published, field) in rivals.STEP_SIZES
-    model = rivals.method("dot", made, 2.6)[1]
+    model = rivals.method("dot", ready, 2.6)[1]
     again = [gan25.score(sampler(model, 100, seed=s, progress=False).x)["kl"] for s in sorted(set(drawn))]
     assert np.mean(again) == pytest.approx(min(found["grid"]))
 
@@ -96,8 +96,8 @@ def test_the_verdict_names_the_rules_by_what_they_leave():
     assert "DRS 0.400; OBRS 0.600" in table_2.verdict(record)
 
 
-def test_committed_table_2_is_of_a_gan_like_the_papers_and_obrs_is_the_best_rejection(committed):
-    record = committed("table-2")
+def test_committed_table_2_is_of_a_gan_like_the_papers_and_obrs_is_the_best_rejection(committed_record):
+    record = committed_record("table-2")
     found, paper = table_2.summarise(record), table_2.PAPER
     assert list(found) == [*paper, *table_2.OTHERS]
     text = table_2.table(record)
@@ -139,8 +139,8 @@ def test_figure_time_says_how_much_slower_a_method_is_at_its_best_precision():
     assert [p["budget"] for p in figure_time.curves(record)["mhgan"]] == [10, 100]
 
 
-def test_committed_figure_time_is_capped_where_rejection_is_exact_and_steps_are_tuned(committed):
-    record = committed("figure-time")
+def test_committed_figure_time_is_capped_where_rejection_is_exact_and_steps_are_tuned(committed_record):
+    record = committed_record("figure-time")
     of = figure_time.curves(record)
     kl = [point["kl"][0] for point in of["obrs"]]
     assert kl == sorted(kl, reverse=True)
@@ -173,8 +173,8 @@ def test_a_judge_knows_the_divergence_and_the_precision_of_a_wider_normal():
     assert kept["precision"] == pytest.approx(1 - np.exp(-8), abs=1e-3)
 
 
-def test_with_exact_ratios_obrs_leaves_less_than_drs_at_every_budget(committed):
-    record = committed("figure-obrs-vs-drs")
+def test_with_exact_ratios_obrs_leaves_less_than_drs_at_every_budget(committed_record):
+    record = committed_record("figure-obrs-vs-drs")
     assert {row["target"] for row in record.rows} == set(record.config["targets"])
     for row in record.rows:
         ours, theirs = (numbers(row["exact"][rule]["js"]) for rule in ("obrs", "drs"))

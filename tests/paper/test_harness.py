@@ -61,8 +61,8 @@ def test_a_smoke_run_is_plain_json_with_named_rows_a_table_and_a_picture(name, s
 
 
 @each_experiment
-def test_what_is_committed_is_of_a_preset_and_is_drawn_again(name, committed):
-    record, module = committed(name), experiment(name)
+def test_what_is_committed_is_of_a_preset_and_is_drawn_again(name, committed_record):
+    record, module = committed_record(name), experiment(name)
     assert record.experiment == name
     assert record.preset == "default"
     assert record.config == plain(asdict(module.PRESETS["default"]))
@@ -156,7 +156,7 @@ def test_a_run_writes_its_record_table_and_picture_and_the_record_draws_the_same
     assert (out / "figure-pr.md").read_text() == harness.markdown(record)
 
 
-def refused(words, capsys):
+def error_line(words, capsys):
     """Return the one line a command says when it refuses."""
     assert main(words) in (1, 2)
     printed = capsys.readouterr()
@@ -183,18 +183,18 @@ def refused(words, capsys):
 )
 def test_mistakes_on_the_command_line_are_one_line(words, said, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert refused(words.split(), capsys).startswith(said)
+    assert error_line(words.split(), capsys).startswith(said)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_that_cannot_be_written_is_refused_before_the_run(capsys, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(experiment("figure-pr"), "run", lambda config, rows: pytest.fail("it ran"))
-    said = refused([*COMMAND, str(tmp_path / "file")], capsys)
+    said = error_line([*COMMAND, str(tmp_path / "file")], capsys)
     assert said == f"results go into a folder, {tmp_path / 'file'} is a file; choose another --out"
-    assert refused([*COMMAND, "/proc/nowhere"], capsys).startswith("/proc/nowhere: ")
+    assert error_line([*COMMAND, "/proc/nowhere"], capsys).startswith("/proc/nowhere: ")
     with hold(tmp_path / "figure-pr"):
-        assert refused([*COMMAND, str(tmp_path)], capsys).startswith("another run is writing")
+        assert error_line([*COMMAND, str(tmp_path)], capsys).startswith("another run is writing")
 
 
 @pytest.fixture
@@ -227,7 +227,7 @@ def test_an_interrupted_run_goes_on_where_it_was_and_ends_with_the_same_rows(par
     assert finished.rows == harness.reproduce("figure-pr", "smoke").rows
     assert not partial.exists()
     partial.write_text("{")
-    assert refused([*COMMAND, str(tmp_path)], capsys).startswith(f"{partial} is not the record")
+    assert error_line([*COMMAND, str(tmp_path)], capsys).startswith(f"{partial} is not the record")
 
 
 def test_another_configuration_does_not_take_up_an_interrupted_run(partial, tmp_path):

@@ -39,7 +39,7 @@ def run(module, config, rows=()):
     return record
 
 
-def named_rightly(images, labels):
+def accuracy(images, labels):
     """The share of digits that the nearest real digit gives the same name."""
     from sklearn.neighbors import KNeighborsClassifier
 
@@ -75,7 +75,7 @@ def test_a_committed_generator_makes_images_that_its_label_names():
     gan = load_gan("digits", 0)
     images, labels = gan.propose(np.arange(400))
     torch.testing.assert_close(images[100:200], gan.propose(np.arange(100, 200))[0])
-    assert named_rightly(images, labels) > 0.5  # chance has 0.1
+    assert accuracy(images, labels) > 0.5  # chance has 0.1
     with pytest.raises(InputError, match=r"there is no digits-9-generator in .*; there are: digits-0-generator"):
         load_gan("digits", 9)
 
@@ -125,7 +125,7 @@ def test_inception_takes_its_weights_from_a_file_and_sees_bytes_in_colour(tmp_pa
 # --- Diffusion --------------------------------------------------------------------------------------------------------
 
 
-def of_gaussian(deviation):
+def exact_denoiser(deviation):
     """The denoiser of data that are N(0, deviation²), in closed form."""
     return lambda x, sigma, label=None: x * deviation**2 / (deviation**2 + sigma.reshape(-1, 1, 1, 1) ** 2)
 
@@ -135,7 +135,7 @@ def test_heun_with_the_exact_denoiser_of_gaussian_data_reproduces_their_variance
     """The flow takes 80 z to 80 z s / sqrt(s² + 80²); the error of Heun's method falls with the square of the step."""
     z = torch.randn(200, 1, 4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     truth = z * 80 * deviation / np.sqrt(deviation**2 + 80**2)
-    made = [heun(of_gaussian(deviation), z, noise_levels(steps)) for steps in (18, 36, 72)]
+    made = [heun(exact_denoiser(deviation), z, noise_levels(steps)) for steps in (18, 36, 72)]
     errors = [float((x - truth).abs().max() / truth.abs().max()) for x in made]
     assert errors[0] < 0.1
     assert min(errors[0] / errors[1], errors[1] / errors[2]) > 3
@@ -156,24 +156,24 @@ def test_the_network_sees_unit_variance_and_is_fitted_to_unit_variance(sigma):
     assert loss.item() == pytest.approx(1, abs=error)
     assert inputs[0][0].var().item() == pytest.approx(1, abs=error)
     assert inputs[0][1][0].item() == pytest.approx(np.log(sigma) / 4)
-    torch.testing.assert_close(Denoiser(zero)(0.5 * x, sigmas), of_gaussian(0.5)(0.5 * x, sigmas))
+    torch.testing.assert_close(Denoiser(zero)(0.5 * x, sigmas), exact_denoiser(0.5)(0.5 * x, sigmas))
 
 
 def test_an_image_belongs_to_its_id_and_previews_of_it_are_free():
     digits, calls = load_diffusion("digits", 8, 0, 2500, steps=6), []
     images, labels = digits.propose(np.arange(50))
-    assert named_rightly(images, labels) > 0.7  # chance has 0.1
+    assert accuracy(images, labels) > 0.7  # chance has 0.1
     again, same = digits.propose(np.array([9, 3]))
     torch.testing.assert_close(again, images[[9, 3]], atol=1e-4, rtol=0)
     assert torch.equal(same, labels[[9, 3]])
 
-    def counted(*given):
+    def count(*given):
         calls.append(len(given[0]))
         return digits.denoise(*given)
 
     z, label = digits.noise(np.arange(5))
     with torch.no_grad():
-        seen = [(step, clean, len(calls)) for step, clean in previews(counted, z, digits.levels, label)]
+        seen = [(step, clean, len(calls)) for step, clean in previews(count, z, digits.levels, label)]
     assert [(step, count) for step, _, count in seen] == [(0, 1), (1, 3), (2, 5), (3, 7), (4, 9), (5, 11), (6, 11)]
     torch.testing.assert_close(seen[-1][1].clamp(-1, 1), images[:5], atol=1e-4, rtol=0)
     few = Labelled(*(part[:100] for part in parts("digits")["ratio"]))
@@ -190,7 +190,7 @@ def test_guidance_by_the_exact_ratio_turns_the_model_into_the_target():
         return (x[:, :1] * (sigma**2 + 0.25).sqrt() * 0.5 / (0.36 + sigma**2)).sum((1, 2, 3))
 
     plain, guided = (
-        heun(model, z, noise_levels(40)) for model in (of_gaussian(0.6), Guided(of_gaussian(0.6), log_ratio))
+        heun(model, z, noise_levels(40)) for model in (exact_denoiser(0.6), Guided(exact_denoiser(0.6), log_ratio))
     )
     assert plain.mean().item() == pytest.approx(0, abs=0.05)
     assert (guided - plain).mean().item() == pytest.approx(0.5, abs=0.01)
@@ -225,7 +225,7 @@ def test_every_filter_of_a_direction_has_the_norm_of_that_filter_and_a_point_is_
         assert torch.equal(move(generator, 0.0, 0.0, (found, other), z), generator(z))
 
 
-def gan_left(shift, budget):
+def gan_divergence(shift, budget):
     """Return the GAN divergence that is left between N(shift, 1) and N(0, 1), by sums over a grid."""
     x = np.linspace(-12, 12, 20_001)
     q, p = (np.exp(-((x - m) ** 2) / 2) for m in (0, shift))
@@ -244,10 +244,10 @@ def test_the_divergence_at_a_point_is_a_lower_bound_of_the_closed_form_and_not_a
     budgets = (1.0, 2.0, 5.0)
     given = tuple(sets[:2]), *sets[2:]
     for budget, value in zip(budgets, divergence_left(*given, budgets, steps=100), strict=True):
-        truth = gan_left(2.0, budget)
+        truth = gan_divergence(2.0, budget)
         assert 0.93 * truth - 0.04 < value < truth + 0.03  # the standard error is below 0.01
     (blind,) = divergence_left(*given, (1.0,), steps=1)
-    assert blind < 0.5 * gan_left(2.0, 1.0), "of a critic that has learned nothing it is low, not wrong"
+    assert blind < 0.5 * gan_divergence(2.0, 1.0), "of a critic that has learned nothing it is low, not wrong"
 
 
 def test_flatness_of_a_plane_and_of_a_bowl():
@@ -259,8 +259,8 @@ def test_flatness_of_a_plane_and_of_a_bowl():
     assert bowl.slope == pytest.approx(2 * 0.3826, rel=0.03)  # the mean distance from the middle of a unit square
 
 
-def test_the_committed_landscapes_are_below_the_ceiling_and_flatter_the_larger_the_budget(committed):
-    record = committed("figure-landscape")
+def test_the_committed_landscapes_are_below_the_ceiling_and_flatter_the_larger_the_budget(committed_record):
+    record = committed_record("figure-landscape")
     for surfaces in figure_landscape._landscapes(record):
         assert np.all((surfaces >= 0) & (surfaces <= figure_landscape.CEILING))
         means = surfaces.mean(axis=(2, 3))

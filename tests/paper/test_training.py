@@ -19,7 +19,7 @@ from paper.train import losses, read_settings, stages, train
 ROOT = Path(paper.__file__).parents[1]
 
 
-def seen(settings):
+def count_samples(settings):
     """Return how many fakes the generator is trained on, and how many real samples the critic."""
     each = stages(settings)
     turns = [stage.get("warm_up", 0) + stage["steps"] * stage.get("critic_steps", 1) for stage in each]
@@ -31,7 +31,7 @@ def seen(settings):
 
 def test_all_ways_to_train_see_the_same_number_of_samples():
     for config in (figure_training.PRESETS["smoke"], table_finetune.PRESETS["paper"]):
-        assert len({seen(settings(config, kind, 0)) for kind in KINDS if kind != "none"}) == 1
+        assert len({count_samples(settings(config, kind, 0)) for kind in KINDS if kind != "none"}) == 1
 
 
 def test_a_gan_that_is_looked_at_on_its_way_ends_as_one_that_is_not():

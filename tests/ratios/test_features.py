@@ -34,14 +34,14 @@ def first_two(x):
     return x[:, :2]
 
 
-def seeded():
+def make_critic():
     torch.manual_seed(0)
     return mlp_critic(2, width=16)
 
 
 CASES = {
     "head": Head,
-    "fine_tune": lambda: FineTune(seeded(), lr=1e-2),
+    "fine_tune": lambda: FineTune(make_critic(), lr=1e-2),
     "network": lambda: Network(width=16, layers=2, waves=0),
 }
 

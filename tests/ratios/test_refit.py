@@ -105,18 +105,18 @@ class TestEveryMethod:
 
 
 class TestSamplesOfAFit:
-    def watched(self, **options):
+    def requests(self, **options):
         asked = []
 
-        def watched(ids):
+        def watch(ids):
             asked.append(np.asarray(ids))
             return propose(ids)
 
-        refit(real_samples(), watched, **options)
+        refit(real_samples(), watch, **options)
         return asked
 
     def test_every_step_gets_fakes_that_nobody_has_seen(self):
-        asked = self.watched(method=Network(width=8, layers=1), steps=40, batch_size=64)
+        asked = self.requests(method=Network(width=8, layers=1), steps=40, batch_size=64)
         training = [ids for ids in asked if len(ids) == 64 and ids[0] >= 2**40][-40:]
         assert len(np.unique(np.concatenate(training))) == 40 * 64
         held_out = np.unique(np.concatenate([ids for ids in asked if ids[0] < 2**40]))
@@ -280,11 +280,11 @@ def labelled_real(n=2000, seed=0):
     return rng.normal(MOVES[np.searchsorted(LABELS, label)][:, None], 1.0, (n, 1)), label
 
 
-def labelled(ids):
+def propose_labelled(ids):
     return obrs.normals(ids, 1, seed=5), labels_of(obrs.uniforms(ids, seed=6), "fake")
 
 
-def labelled_exact(batch):
+def exact_labelled(batch):
     """Return log p(x, y) - log q(x, y)."""
     code = np.searchsorted(LABELS, batch[1])
     prior = np.log(SHARES["real"]) - np.log(SHARES["fake"])
@@ -314,34 +314,34 @@ LABELLED = {
 
 
 @pytest.fixture(scope="module")
-def with_labels():
+def labelled_fits():
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(3)
         return {
-            name: refit(labelled_real(), labelled, make(), **given, steps=150, batch_size=256)
+            name: refit(labelled_real(), propose_labelled, make(), **given, steps=150, batch_size=256)
             for name, (make, given) in LABELLED.items()
         }
 
 
 class TestLabels:
     @pytest.mark.parametrize("name", list(METHODS))
-    def test_the_ratio_is_that_of_samples_and_labels_together(self, name, with_labels, tmp_path):
-        real, fake = labelled_real(8000, seed=1), labelled(np.arange(8000))
-        best = log_loss(labelled_exact, real, fake)
-        assert log_loss(with_labels[name], real, fake) - best < 0.2 * (log(2) - best)
+    def test_the_ratio_is_that_of_samples_and_labels_together(self, name, labelled_fits, tmp_path):
+        real, fake = labelled_real(8000, seed=1), propose_labelled(np.arange(8000))
+        best = log_loss(exact_labelled, real, fake)
+        assert log_loss(labelled_fits[name], real, fake) - best < 0.2 * (log(2) - best)
         mixed = [(x, np.roll(label, 1)) for x, label in (real, fake)]  # labels of their neighbours
-        assert log_loss(with_labels[name], *mixed) > log(2) - 0.5 * (log(2) - best)
-        with_labels[name].save(tmp_path / "ratio")
+        assert log_loss(labelled_fits[name], *mixed) > log(2) - 0.5 * (log(2) - best)
+        labelled_fits[name].save(tmp_path / "ratio")
         again = load_ratio(tmp_path / "ratio", network=Critic(), **LABELLED[name][1])
-        np.testing.assert_array_equal(again(labelled_real(9)), with_labels[name](labelled_real(9)))
-        kept = obrs.sample(labelled, with_labels[name], 500, budget=2)
+        np.testing.assert_array_equal(again(labelled_real(9)), labelled_fits[name](labelled_real(9)))
+        kept = obrs.sample(propose_labelled, labelled_fits[name], 500, budget=2)
         assert kept.x[1].tolist().count(40) / 500 > 0.3  # 0.2 of the proposals, 0.5 of the data
 
 
 class TestCalibrationByClass:
-    def biased(self):
+    def biased_ratio(self):
         """A ratio that is right but for a factor in each class, as a critic of one logit leaves it."""
-        fitted = refit(labelled_real(), labelled, LABELLED["network"][0](), steps=150, batch_size=256)
+        fitted = refit(labelled_real(), propose_labelled, LABELLED["network"][0](), steps=150, batch_size=256)
         with torch.no_grad():
             network = fitted.networks[0].network
             network[1].weight[:, -3:] += torch.tensor([0.3, -0.2, 0.1])
@@ -349,7 +349,7 @@ class TestCalibrationByClass:
 
     def test_class_means_become_the_quotients_of_the_shares(self, tmp_path):
         """On a pool of proposals E_Q[r | y] = p(y) / q(y), here p(y) of the real samples and q(y) of the pool."""
-        biased, pool = self.biased(), labelled(np.arange(20_000))
+        biased, pool = self.biased_ratio(), propose_labelled(np.arange(20_000))
         even = biased.calibrate_classes(pool)
         r, label = np.exp(even(pool).astype(float)), pool[1]
         p = np.bincount(np.searchsorted(LABELS, labelled_real()[1])) / 2000
@@ -364,7 +364,7 @@ class TestCalibrationByClass:
 
     def test_few_samples_are_warned_about_and_ratios_without_labels_refused(self, fits):
         with pytest.warns(UserWarning, match="rests on few samples for the labels 3, .* one constant per class"):
-            self.biased().calibrate_classes(labelled(np.arange(40)))
+            self.biased_ratio().calibrate_classes(propose_labelled(np.arange(40)))
         with pytest.raises(InputError, match="fitted without labels: there are no classes"):
             fits["network"].calibrate_classes(propose(np.arange(9)))
 
@@ -378,7 +378,7 @@ class TestFiles:
             load_ratio(tmp_path / "head", features=lambda x: torch.cat([x * x, x], dim=1))
 
 
-def with_nan(x):
+def spoil(x):
     x = x.copy()
     x[3, 1], x[7, 0], x[8, 0] = np.nan, np.nan, np.inf
     return x
@@ -386,7 +386,7 @@ def with_nan(x):
 
 X, Y = labelled_real()
 BAD = {
-    "NaN in real": ({"real": with_nan(real_samples())}, InputError, "real has 3 NaN or infinite among 6000 values"),
+    "NaN in real": ({"real": spoil(real_samples())}, InputError, "real has 3 NaN or infinite among 6000 values"),
     "shapes": (
         {"propose": lambda ids: np.zeros((len(ids), 3))},
         InputError,
@@ -398,12 +398,12 @@ BAD = {
         "real has dtype torch.uint8 and propose torch.float64: this alone would tell them apart",
     ),
     "labels on one side": (
-        {"real": (X, Y), "propose": lambda ids: labelled(ids)[0]},
+        {"real": (X, Y), "propose": lambda ids: propose_labelled(ids)[0]},
         InputTypeError,
         "make them alike",
     ),
     "unknown labels": (
-        {"real": (X, Y), "propose": lambda ids: (labelled(ids)[0], labelled(ids)[1] + 1)},
+        {"real": (X, Y), "propose": lambda ids: (propose_labelled(ids)[0], propose_labelled(ids)[1] + 1)},
         InputError,
         "propose has labels that real never has, such as .*; real has 3 labels, 3 to 40",
     ),

@@ -50,7 +50,7 @@ def make(name):
     return dataclasses.replace(SAMPLERS[name].at_budget(3.0), **QUICK.get(name, {}))
 
 
-def towards(x):
+def distance(x):
     """Mean distance to the target's mean, which every method should shorten."""
     return torch.linalg.vector_norm(x - MEAN.to(x.dtype), dim=1)
 
@@ -68,8 +68,8 @@ class TestSampler:
             assert not torch.equal(first.x, other.x)
 
     def test_sample_moves_towards_the_target(self, name):
-        before = towards(toy().propose(range(1500), seed=0))
-        after = towards(make(name)(toy(), 1500, seed=0).x)
+        before = distance(toy().propose(range(1500), seed=0))
+        after = distance(make(name)(toy(), 1500, seed=0).x)
         error = float(torch.sqrt(before.var() / 1500 + after.var() / 1500))
         if name == "model":
             assert torch.equal(before, after)
@@ -79,15 +79,15 @@ class TestSampler:
     def test_calls_are_counted(self, name):
         counted = {"generate": 0, "log_ratio": 0}
 
-        def counting(function, key):
-            def wrapped(x):
+        def count(function, key):
+            def wrapper(x):
                 counted[key] += len(x)
                 return function(x)
 
-            return wrapped
+            return wrapper
 
         model = dataclasses.replace(
-            toy(), generate=counting(generate, "generate"), log_ratio=counting(log_ratio, "log_ratio")
+            toy(), generate=count(generate, "generate"), log_ratio=count(log_ratio, "log_ratio")
         )
         kept = make(name)(model, 40)
         assert kept.executed_calls.generator == counted["generate"]
@@ -150,7 +150,7 @@ def test_labels_are_drawn_by_id():
 
 
 def test_a_comparison_prints_cost_and_metrics_of_a_model():
-    metrics = {"far": lambda x: towards(x).mean()}
+    metrics = {"far": lambda x: distance(x).mean()}
     table = compare(toy(), 2, n=300, metrics=metrics)
     names = ["model", "obrs", "drs", "topk", "sir", "mhgan", "dot", "dgflow", "ddls"]
     assert [row["sampler"] for row in table] == names

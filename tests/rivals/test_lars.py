@@ -24,18 +24,18 @@ def steep(base):
     return base.eval()
 
 
-def resampled(T=100, **constants):
+def resampled_base(T=100, **constants):
     torch.manual_seed(0)
     return steep(ResampledBase(2, T, width=16, **constants).double())
 
 
-def budgeted(budget, **constants):
+def budgeted_base(budget, **constants):
     torch.manual_seed(0)
     return steep(BudgetedBase(2, budget, width=16, **constants).double())
 
 
-BASES = {f"resampled, T={t}": lambda t=t: resampled(t) for t in (1, 2, 5, 100)}
-BASES |= {f"budgeted, K={k}": lambda k=k: budgeted(k) for k in (1, 1.5, 3, 100)}
+BASES = {f"resampled, T={t}": lambda t=t: resampled_base(t) for t in (1, 2, 5, 100)}
+BASES |= {f"budgeted, K={k}": lambda k=k: budgeted_base(k) for k in (1, 1.5, 3, 100)}
 
 
 @pytest.fixture(params=BASES.values(), ids=BASES, scope="module")
@@ -76,7 +76,7 @@ def test_draws_do_not_depend_on_the_block_and_repeat_by_seed(monkeypatch, base):
 
 @pytest.mark.parametrize("T", [1, 2, 5, 100])
 def test_cost_of_the_resampled_base(T):
-    base, n = resampled(T), 20_000
+    base, n = resampled_base(T), 20_000
     rate = float(base.rate)
     tries = (1 - (1 - rate) ** T) / rate
     assert base.draw(n).proposed / n == pytest.approx(tries, abs=4 * tries / n**0.5 + 0.01)
@@ -85,7 +85,7 @@ def test_cost_of_the_resampled_base(T):
 
 @pytest.mark.parametrize("budget", [1, 1.5, 3])
 def test_rate_of_the_budgeted_base_is_one_in_budget(budget):
-    base, n = budgeted(budget), 20_000
+    base, n = budgeted_base(budget), 20_000
     proposed = base.draw(n, seed=2).proposed
     share = 1 / budget
     # of the run, and of the 2**18 candidates that c was solved on
@@ -117,11 +117,11 @@ def likelihood(base, x):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: resampled(100, momentum=1.0),
-        lambda: resampled(3, momentum=1.0),
-        lambda: budgeted(1.5, draws=512),
-        lambda: budgeted(3, draws=512),
-        lambda: budgeted(1e6, draws=512),
+        lambda: resampled_base(100, momentum=1.0),
+        lambda: resampled_base(3, momentum=1.0),
+        lambda: budgeted_base(1.5, draws=512),
+        lambda: budgeted_base(3, draws=512),
+        lambda: budgeted_base(1e6, draws=512),
     ],
     ids=["Z, T=100", "Z, T=3", "log c, K=1.5", "log c, K=3", "log c, K > M"],
 )
@@ -136,7 +136,7 @@ def test_gradient_is_that_of_finite_differences(make):
 
 
 def test_average_of_z_has_the_value_of_many_batches_and_the_gradient_of_one():
-    base, x = resampled(5, momentum=0.1), torch.zeros(1, 2, dtype=torch.float64)
+    base, x = resampled_base(5, momentum=0.1), torch.zeros(1, 2, dtype=torch.float64)
     start = base.rate.clone()
 
     @torch.no_grad()
@@ -184,7 +184,7 @@ def rings(n, seed):
     return torch.tensor(np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1), dtype=torch.float32)
 
 
-def trained(base=None):
+def train_flow(base=None):
     """A flow after 150 steps of maximum likelihood, and its log-likelihood of fresh samples."""
     torch.manual_seed(0)
     flow = zuko.flows.NICE(2, transforms=4, hidden_features=(32, 32))
@@ -202,9 +202,9 @@ def trained(base=None):
 
 
 def test_filtered_base_explains_two_rings_better_than_a_gaussian():
-    _, gaussian = trained()
-    _, resampled_ = trained(lambda: ResampledBase(2, width=64))
-    flow, budgeted_ = trained(lambda: BudgetedBase(2, 3, width=64, draws=1024))
+    _, gaussian = train_flow()
+    _, resampled_ = train_flow(lambda: ResampledBase(2, width=64))
+    flow, budgeted_ = train_flow(lambda: BudgetedBase(2, 3, width=64, draws=1024))
     assert resampled_ > gaussian + 0.15
     assert budgeted_ > gaussian + 0.15
     assert flow.base.draw(3000).proposed / 3000 == pytest.approx(3, rel=0.1)

@@ -40,12 +40,12 @@ def exact():
 
 
 @pytest.fixture(scope="module")
-def regressed(model):
+def regressed_weights(model):
     return fit_latent_weights_to_ratio(model, steps=600, lr=3e-3, pool=8192, seed=3, **QUICK)
 
 
 @pytest.fixture(scope="module")
-def adversarial(model):
+def adversarial_weights(model):
     return fit_latent_weights(model, steps=250, lr_w=1e-3, lr_d=4e-3, seed=3, **QUICK)
 
 
@@ -59,16 +59,16 @@ def mean_error(x, mean, sd):
     return (float(x.mean()) - mean) / (sd / len(x) ** 0.5)
 
 
-def test_regressed_weights_are_the_ratio(regressed, fresh):
-    w, r = regressed(fresh), log_ratio(fresh).exp()
+def test_regressed_weights_are_the_ratio(regressed_weights, fresh):
+    w, r = regressed_weights(fresh), log_ratio(fresh).exp()
     assert np.corrcoef(w, r)[0, 1] > 0.99
     assert float((w - r).abs().mean()) < 0.05
-    assert regressed.mean == pytest.approx(1, abs=0.05)
-    assert regressed.largest == pytest.approx(LARGEST, rel=0.1)
+    assert regressed_weights.mean == pytest.approx(1, abs=0.05)
+    assert regressed_weights.largest == pytest.approx(LARGEST, rel=0.1)
 
 
-def test_adversarial_weights_favour_latents_of_good_samples(adversarial, fresh):
-    w, r = adversarial(fresh), log_ratio(fresh).exp()
+def test_adversarial_weights_favour_latents_of_good_samples(adversarial_weights, fresh):
+    w, r = adversarial_weights(fresh), log_ratio(fresh).exp()
     good, bad = float(w[r > 1].mean()), float(w[r < 0.3].mean())
     assert good > 1.2 > 0.9 > bad
     assert np.corrcoef(w, r)[0, 1] > 0.6
@@ -81,11 +81,11 @@ def test_sample_by_exact_weights_is_the_target(model, exact):
     assert abs(mean_error(x[:, 1], 0, 1)) < 4
 
 
-def test_sample_by_learned_weights_moves_to_the_target(model, regressed, adversarial):
-    close = LatentRS(regressed)(model, 10_000, seed=1).x[:, 0]
+def test_sample_by_learned_weights_moves_to_the_target(model, regressed_weights, adversarial_weights):
+    close = LatentRS(regressed_weights)(model, 10_000, seed=1).x[:, 0]
     assert float(close.mean()) == pytest.approx(MEAN, abs=0.05)
     assert float(close.std()) == pytest.approx(SD, abs=0.05)
-    moved = LatentRS(adversarial)(model, 10_000, seed=1).x[:, 0]
+    moved = LatentRS(adversarial_weights)(model, 10_000, seed=1).x[:, 0]
     assert mean_error(moved, 0, 1) > 10
     assert float(moved.mean()) < MEAN + 0.2
 

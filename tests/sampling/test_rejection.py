@@ -34,7 +34,7 @@ def rule_of(number, budget=4, start=0):
 RULE = rule_of(50_000, 2.6)
 
 
-def judged(stop, rule=RULE, **options):
+def judge(stop, rule=RULE, **options):
     options = {"batch_size": 100, **options}
     return join(list(stream(propose, log_ratio, rule, stop=stop, **options)))
 
@@ -57,7 +57,7 @@ def test_exactly_n_are_kept_at_about_the_budget(n, budget):
 
 def test_a_number_of_proposals_is_made_whatever_is_kept():
     kept = sample(propose, log_ratio, proposed=5000, rule=RULE, start=700)
-    np.testing.assert_array_equal(kept.ids, judged(5700, start=700).ids)
+    np.testing.assert_array_equal(kept.ids, judge(5700, start=700).ids)
     assert (kept.proposed, kept.executed, kept.next_id, kept.fixed) == (5000, 5000, 5700, "proposals")
     assert sample(propose, log_ratio, proposed=9000, budget=4).rule == rule_of(4096)
     assert sample(propose, log_ratio, proposed=9000, budget=4, pilot=500).rule == rule_of(500)
@@ -104,11 +104,11 @@ def test_other_combinations_are_one_error_that_lists_what_is_allowed(options):
 @pytest.mark.parametrize("batch_size", [1, 7, 4999, 10_000])
 def test_batch_size_does_not_matter(batch_size):
     stop = 500 if batch_size == 1 else 5000
-    np.testing.assert_array_equal(judged(stop, batch_size=batch_size).ids, judged(stop).ids)
+    np.testing.assert_array_equal(judge(stop, batch_size=batch_size).ids, judge(stop).ids)
 
 
 def test_a_larger_budget_keeps_a_subset():
-    sets = [set(judged(5000, rule_of(5000, k)).ids) for k in (1.5, 2.6, 6)]
+    sets = [set(judge(5000, rule_of(5000, k)).ids) for k in (1.5, 2.6, 6)]
     assert sets[2] < sets[1] < sets[0]
 
 
@@ -120,13 +120,13 @@ def test_backend_does_not_matter(backend):
     like = library.zeros(0, dtype=library.float64)
     batches = stream(lambda i: normals(i, 1, seed=1, like=like)[:, 0], log_ratio, RULE, batch_size=100, stop=5000)
     there = join(list(batches))
-    np.testing.assert_array_equal(there.ids, judged(5000).ids)
+    np.testing.assert_array_equal(there.ids, judge(5000).ids)
     assert type(there.x) is type(like)
 
 
 def test_shards_make_what_one_worker_would():
-    parts = [judged(5000, shard=(worker, 3)).ids.tolist() for worker in range(3)]
-    assert sorted(i for part in parts for i in part) == judged(5000).ids.tolist()
+    parts = [judge(5000, shard=(worker, 3)).ids.tolist() for worker in range(3)]
+    assert sorted(i for part in parts for i in part) == judge(5000).ids.tolist()
 
 
 # --- a run that stops goes on -----------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ def test_a_run_goes_on_with_its_own_rule():
     assert (head + tail).proposed == whole.proposed
     later = sample(propose, log_ratio, 3000, budget=4, start=5000)
     assert later.rule == rule_of(4096, start=5000)
-    np.testing.assert_array_equal(later.ids, judged(later.next_id, later.rule, start=5000).ids)
+    np.testing.assert_array_equal(later.ids, judge(later.next_id, later.rule, start=5000).ids)
     assert later.proposed == later.next_id - 5000
 
 
@@ -162,7 +162,7 @@ def test_proposals_are_not_overrun_and_all_are_used(most):
         sample(propose, log_ratio, 9000, budget=4, max_proposed=most)
     partial = caught.value.partial
     assert (partial.executed, partial.next_id, partial.fixed) == (most, most, "")
-    np.testing.assert_array_equal(partial.ids, judged(most, rule_of(min(most, 4096))).ids)
+    np.testing.assert_array_equal(partial.ids, judge(most, rule_of(min(most, 4096))).ids)
 
 
 def test_a_pool_that_is_cut_short_keeps_its_share():
@@ -238,7 +238,7 @@ def counts(kept):
     return Counter(kept.x["kind"].tolist())
 
 
-def near(found, expected, sigmas=5):
+def are_near(found, expected, sigmas=5):
     return all(abs(found[name] - n) < sigmas * np.sqrt(n) for name, n in expected.items())
 
 
@@ -246,7 +246,7 @@ def test_with_one_constant_a_class_vanishes_and_with_groups_it_does_not():
     assert counts(sample(animals, score, 3000, budget=4))["dog"] < 100
     kept = sample(animals, score, 3000, budget=4, groups=kind)
     assert len(kept) == 3000
-    assert near(counts(kept), {"cat": 1200, "dog": 1200, "eel": 600})
+    assert are_near(counts(kept), {"cat": 1200, "dog": 1200, "eel": 600})
     assert [group.label for group in kept.rule.groups] == ["cat", "dog", "eel"]
 
 
@@ -270,7 +270,7 @@ def test_the_pilot_grows_until_each_group_has_two_hundred():
         warnings.simplefilter("error")
         kept = sample(rare, score, 5000, budget=4, groups=kind)
     assert kept.rule.proposed[1] == pytest.approx(205 / 10_240)  # ten batches of 1024, the first with so many
-    assert near(counts(kept), {"eel": 100})
+    assert are_near(counts(kept), {"eel": 100})
 
 
 # --- the user's callables ---------------------------------------------------------------------------------------------
@@ -325,11 +325,11 @@ def test_with_a_cap_each_k_proposals_give_one_sample():
 def test_a_cap_that_meets_nothing_has_what_was_chosen_before():
     calls = []
 
-    def broken(x):
+    def score_most(x):
         return np.where(np.arange(len(x)) < len(x) - 8 * (calls.append(1) or len(calls) > 1), x, -np.inf)
 
     with pytest.raises(ExhaustedError, match="up to id 4088, and the next 4 all have r = 0; raise") as caught:
-        sample(propose, broken, 1024, budget=4, cap=True, batch_size=2048, pilot=2048)
+        sample(propose, score_most, 1024, budget=4, cap=True, batch_size=2048, pilot=2048)
     assert (len(caught.value.partial), caught.value.partial.next_id) == (1022, 4088)
     with pytest.raises(ExhaustedError, match="4 proposals are one row, and fewer are allowed"):
         sample(propose, lambda x: x, 100, budget=4, cap=True, max_proposed=3)

@@ -17,9 +17,9 @@ from training.tw_gradients import (  # noqa: E402
     NARROW,
     WIDE,
     cosine,
-    left,
     loss_gradient,
-    of_mode,
+    mode_terms,
+    reject,
     true_gradient,
 )
 
@@ -61,10 +61,10 @@ def value_and_gradient(loss, fake, budget):
 @BELOW_M
 @pytest.mark.parametrize("name", FIVE)
 def test_exact_loss_has_the_gradient_of_the_divergence_after_rejection(name, model, budget):
-    _, _, u = left(model, budget)
+    _, _, u = reject(model, budget)
     assert u.max() > 1.01, "below M"
     truth = true_gradient(name, model, budget)
-    assert_same_gradient(loss_gradient(of_mode("exact", name), model, budget), truth)
+    assert_same_gradient(loss_gradient(mode_terms("exact", name), model, budget), truth)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_exact_loss_has_the_gradient_of_the_divergence_after_rejection(name, mod
 @pytest.mark.parametrize("model", [MIDDLE, MIXED], ids=["gaussian", "mixture"])
 def test_the_non_saturating_loss_descends_another_divergence_exactly(name, same_as, factor, model):
     truth = factor * true_gradient(same_as, model, 1.0)
-    assert_same_gradient(loss_gradient(of_mode("non_saturating", name), model, 1.0), truth)
+    assert_same_gradient(loss_gradient(mode_terms("non_saturating", name), model, 1.0), truth)
 
 
 @pytest.mark.parametrize("name", RATIOS)
@@ -104,13 +104,13 @@ def test_the_exact_loss_has_no_gradient_beyond_exact_rejection(name, values, mor
 @pytest.mark.parametrize("name", ["kl", "chi2", "hellinger"])
 def test_paper_loss_points_uphill(name, model):
     truth = true_gradient(name, model, 2.0)
-    assert cosine(loss_gradient(of_mode("paper", name), model, 2.0), truth) < -0.5
+    assert cosine(loss_gradient(mode_terms("paper", name), model, 2.0), truth) < -0.5
 
 
 def test_paper_loss_of_gan_points_uphill_for_a_wide_model_unless_its_constant_stays():
     truth = true_gradient("gan", WIDE, 2.0)
-    assert cosine(loss_gradient(of_mode("paper", "gan"), WIDE, 2.0), truth) < -0.4
-    assert cosine(loss_gradient(of_mode("paper_raw", "gan"), WIDE, 2.0), truth) > 0.9
+    assert cosine(loss_gradient(mode_terms("paper", "gan"), WIDE, 2.0), truth) < -0.4
+    assert cosine(loss_gradient(mode_terms("paper_raw", "gan"), WIDE, 2.0), truth) > 0.9
 
 
 def test_value_of_the_paper_loss_is_the_divergence_after_rejection():
@@ -126,21 +126,21 @@ def test_value_of_the_paper_loss_is_the_divergence_after_rejection():
 @pytest.mark.parametrize("budget", [1.5, 2.0])
 def test_raw_paper_loss_descends_a_divergence_of_the_model_without_rejection(model, budget):
     # E_Q[g(r)] with g falling is the dual gradient of D_h(P, Q), h''(r) = -g'(r) / r, while c stays as it is
-    _, _, u = left(model, budget)
+    _, _, u = reject(model, budget)
     rejection = Cut(torch.tensor(-np.log(budget * u.min())), torch.tensor(-np.log(budget)))
     x = torch.linspace(-60, 8, 400_001, dtype=torch.float64, requires_grad=True)  # log r
-    slope = torch.autograd.grad(of_mode("paper_raw", "gan")(x, rejection).sum(), x)[0].numpy()
+    slope = torch.autograd.grad(mode_terms("paper_raw", "gan")(x, rejection).sum(), x)[0].numpy()
     assert np.all(slope < 0)
     log_r = x.detach().numpy()
     h = cumulative(np.exp(log_r) * cumulative(-slope * np.exp(-log_r), log_r), log_r)
 
     def value(parameters):
-        p, q, _ = left(model.at(parameters), 1.0)
+        p, q, _ = reject(model.replace_parameters(parameters), 1.0)
         return np.sum(q * np.interp(np.log(p / q), log_r, h)) * (GRID[1] - GRID[0])
 
     shifts = np.eye(len(model.parameters)) * 2e-3
     truth = [(value(model.parameters + s) - value(model.parameters - s)) / 4e-3 for s in shifts]
-    assert_same_gradient(loss_gradient(of_mode("paper_raw", "gan"), model, budget), np.array(truth))
+    assert_same_gradient(loss_gradient(mode_terms("paper_raw", "gan"), model, budget), np.array(truth))
 
 
 def cumulative(values, x):

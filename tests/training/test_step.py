@@ -91,11 +91,11 @@ def test_a_generator_step_descends_algorithm_2_and_leaves_the_critic_alone(pair,
 def test_parts_of_a_batch_add_up_to_the_batch_with_one_c(monkeypatch, pair, x, name):
     solved = []
 
-    def counted(log_ratio, budget, **options):
+    def count_solve(log_ratio, budget, **options):
         solved.append(len(log_ratio))
         return solve_cut(log_ratio, budget, **options)
 
-    monkeypatch.setattr(module, "solve_cut", counted)
+    monkeypatch.setattr(module, "solve_cut", count_solve)
     (generator, generator_sgd), (critic, critic_sgd) = pair
     found = []
     for parts in (1, 4):

@@ -20,7 +20,7 @@ from obrs.training.losses import GENERATOR_LOSSES
 from obrs.training.trained import checkpoints, read_log
 
 
-def without_time(rows):
+def drop_time(rows):
     return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
 
 
@@ -187,17 +187,17 @@ class Pairs(Dataset):
 
 @pytest.mark.parametrize("loader", [False, True])
 def test_a_dataset_or_a_loader_trains_as_an_array_does(loader):
-    def as_given(dataset):
+    def wrap(dataset):
         return DataLoader(dataset, batch_size=7, shuffle=True) if loader else dataset
 
-    assert same(train(), train(as_given(Pairs(labels=False))))
+    assert same(train(), train(wrap(Pairs(labels=False))))
     labels = np.arange(128) % 3
     torch.manual_seed(0)
     start = [Labelled(2).state_dict(), Labelled(1).state_dict()]
     runs = []
     for data in (
         (points(), labels),
-        as_given(Pairs()),
+        wrap(Pairs()),
         TensorDataset(torch.as_tensor(points()), torch.as_tensor(labels)),
     ):
         given = Labelled(2), Labelled(1)
@@ -232,7 +232,7 @@ def test_a_run_goes_on_to_the_same_bits_from_every_checkpoint(tmp_path):
         torch.rand(stop)  # whatever else the second process does
         again = train(given=dropout(), out=part, **options)
         assert same(again, whole), stop
-        assert without_time(again.log) == without_time(read_log(tmp_path / "whole"))
+        assert drop_time(again.log) == drop_time(read_log(tmp_path / "whole"))
     assert [row["step"] for row in whole.log] == [4, 5, 6, 7, 8, 9, 10, 11]
 
 

@@ -42,7 +42,7 @@ class Mixture1D:
     def parameters(self):
         return np.array([*self.means, *self.sds])
 
-    def at(self, parameters):
+    def replace_parameters(self, parameters):
         n = len(self.means)
         return Mixture1D(self.masses, tuple(parameters[:n]), tuple(parameters[n:]))
 
@@ -64,7 +64,7 @@ WIDE = Mixture1D((1.0,), (-0.5,), (2.2,))
 MIXED = Mixture1D((0.4, 0.6), (-0.9, 1.6), (1.0, 1.1))
 
 
-def left(model, budget, target=TARGET):
+def reject(model, budget, target=TARGET):
     """The densities p and q, and the ratio u that rejection leaves, on the grid; by root finding."""
     p, q = target.density(GRID), model.density(GRID)
     r = p / q
@@ -85,7 +85,7 @@ def true_gradient(name, model, budget, target=TARGET, step=2e-3):
     """The derivatives of D_f(P, Q~) in the means and standard deviations of the model."""
 
     def value(parameters):
-        p, _, u = left(model.at(parameters), budget, target)
+        p, _, u = reject(model.replace_parameters(parameters), budget, target)
         return np.sum(p / u * F[name](u)) * STEP  # p / u is the density that is kept
 
     shifts = np.eye(len(model.parameters)) * step
@@ -107,7 +107,7 @@ def loss_gradient(terms, model, budget, target=TARGET):
     return torch.autograd.grad(loss, parameters)[0].numpy()
 
 
-def of_mode(mode, name):
+def mode_terms(mode, name):
     return generator_loss(mode, name).terms
 
 
