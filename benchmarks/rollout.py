@@ -43,23 +43,23 @@ def ready(level, rows, length):
     import obrs
 
     torch.set_num_threads(1)
-    given = batch(rows, length)
+    tensors = batch(rows, length)
     options = {"level": level} | ({"groups": torch.arange(rows) // 16} if level == "group" else {})
     few = {name: x[:16] if name == "groups" else x for name, x in options.items()}
-    obrs.rollout(*(x[:16, :64] for x in given), keep=KEEP, **few)
-    return given, lambda: obrs.rollout(*given, keep=KEEP, **options)
+    obrs.rollout(*(x[:16, :64] for x in tensors), keep=KEEP, **few)
+    return tensors, lambda: obrs.rollout(*tensors, keep=KEEP, **options)
 
 
 def time(level, rows, length, repeats):
     """Time one level beside a pass over the log-probs, in this process."""
-    given, choose = ready(level, rows, length)
+    tensors, choose = ready(level, rows, length)
     times = {"seconds": [], "pass": []}
     for _ in range(repeats):
         begun = process_time()
         choose()
         times["seconds"].append(process_time() - begun)
         begun = process_time()
-        ((given[0] - given[1]) * given[2]).sum(dim=1)
+        ((tensors[0] - tensors[1]) * tensors[2]).sum(dim=1)
         times["pass"].append(process_time() - begun)
     best = {name: min(values) for name, values in times.items()}
     return {"seconds": round(best["seconds"], 4), "passes": round(best["seconds"] / best["pass"], 1)}
@@ -67,7 +67,7 @@ def time(level, rows, length, repeats):
 
 def weigh(level, rows, length):
     """Find the largest copy that one level makes, and the memory that it adds, in this process."""
-    given, choose = ready(level, rows, length)
+    tensors, choose = ready(level, rows, length)
     reset_peak()
     before = memory("VmRSS")
     kept = len(choose().index)
@@ -77,7 +77,7 @@ def weigh(level, rows, length):
     arrays = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     tensor = largest_tensor(choose)
-    size = sum(x.numel() * x.element_size() for x in given)
+    size = sum(x.numel() * x.element_size() for x in tensors)
     return {"kept": kept, "largest_copy_bytes": max(tensor, arrays), "added_bytes": added, "input_bytes": size}
 
 
@@ -124,10 +124,10 @@ def main():
         return 0
     rows = []
     for level in ("sequence", "group", "token"):
-        asked = ("--level", level, "--rows", arguments.rows, "--length", arguments.length)
-        row = {"level": level} | alone(__file__, *asked, "--repeats", arguments.repeats)
+        command = ("--level", level, "--rows", arguments.rows, "--length", arguments.length)
+        row = {"level": level} | alone(__file__, *command, "--repeats", arguments.repeats)
         os.environ |= GIVES_BACK
-        row |= alone(__file__, *asked, "--memory")
+        row |= alone(__file__, *command, "--memory")
         for name in GIVES_BACK:
             del os.environ[name]
         row["met"] = row["seconds"] < SECONDS and row["largest_copy_bytes"] <= row["input_bytes"]

@@ -43,8 +43,8 @@ def main():
     print("digit           " + "".join(f"{digit:5}" for digit in range(10)) + "  distance")
     print("real, %         " + "".join(f"{100 * share:5.1f}" for share in shares))
     for name, (images, labels) in {"no rejection": gan.propose(np.arange(N)), **kept}.items():
-        found = 100 * np.bincount(labels, minlength=10) / N
-        print(f"{name + ', %':16}" + "".join(f"{share:5.1f}" for share in found) + f"{distance(images):10.1f}")
+        percent = 100 * np.bincount(labels, minlength=10) / N
+        print(f"{name + ', %':16}" + "".join(f"{share:5.1f}" for share in percent) + f"{distance(images):10.1f}")
 
 
 if __name__ == "__main__":

@@ -33,14 +33,14 @@ rule = obrs.Budgeted.fit(log_ratio(generate(jax.random.key(1), 20_000)), BUDGET)
 
 def more(state):
     """One batch of proposals: those that are accepted go into the buffer, behind those that are there."""
-    kept, numbers, count, made, key = state
+    kept, numbers, count, proposed, key = state
     key, latents, uniforms = jax.random.split(key, 3)
     x = generate(latents, BATCH)
     accepted = jnp.log(jax.random.uniform(uniforms, (BATCH,))) < rule(log_ratio(x))
     place = jnp.where(accepted, count + jnp.cumsum(accepted) - 1, N)  # N is outside the buffer: dropped
     kept = kept.at[place].set(x, mode="drop")
-    numbers = numbers.at[place].set(made + jnp.arange(BATCH), mode="drop")
-    return kept, numbers, count + accepted.sum(), made + BATCH, key
+    numbers = numbers.at[place].set(proposed + jnp.arange(BATCH), mode="drop")
+    return kept, numbers, count + accepted.sum(), proposed + BATCH, key
 
 
 def main():

@@ -45,8 +45,8 @@ def main():
     print(f"kept {len(kept)} of {kept.proposed}, worth {kept.ess:.0f} samples of the target")
     print("exact      1.0000")
     print(f"plain     {kept.x[:, 1].mean():7.4f}, the average without weights")
-    found = kept.mean(lambda x: x[:, 1], confidence=0.95, unbiased=True)
-    print(f"unbiased  {found.value:7.4f}, 95 % from {found.low:.4f} to {found.high:.4f}")
+    estimate = kept.mean(lambda x: x[:, 1], confidence=0.95, unbiased=True)
+    print(f"unbiased  {estimate.value:7.4f}, 95 % from {estimate.low:.4f} to {estimate.high:.4f}")
 
 
 if __name__ == "__main__":

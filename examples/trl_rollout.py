@@ -70,11 +70,11 @@ class BudgetedGRPO(GRPOTrainer):
             return torch.zeros_like(batch["completion_mask"], dtype=torch.float32)
         if batch.get("old_per_token_logps") is not None:
             return batch["old_per_token_logps"]
-        found = []
+        parts = []
         whole = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
         seen = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
         length, some = batch["completion_ids"].shape[1], self.args.per_device_train_batch_size
         for ids, visible in zip(whole.split(some), seen.split(some), strict=True):
             logits = self.model(input_ids=ids, attention_mask=visible).logits[:, -length - 1 : -1] / self.temperature
-            found.append(logits.gather(2, ids[:, -length:, None])[..., 0] - logits.logsumexp(dim=-1))
-        return torch.cat(found)
+            parts.append(logits.gather(2, ids[:, -length:, None])[..., 0] - logits.logsumexp(dim=-1))
+        return torch.cat(parts)

@@ -107,7 +107,7 @@ def _gaussians(config: Config) -> tuple[Numbers, list[Numbers], Any]:
 
 def _cifar10(config: Config) -> tuple[Numbers, list[Numbers], Any]:
     """The same of the first GAN of CIFAR-10; a pool has each class equally often."""
-    gan, look = load_gan("cifar10-gan"), committed_judge(half=False)
+    gan, extract = load_gan("cifar10-gan"), committed_judge(half=False)
 
     def make(seed: int, number: int) -> tuple[Numbers, Numbers]:
         """Return log-ratios of proposals, and their features."""
@@ -116,11 +116,11 @@ def _cifar10(config: Config) -> tuple[Numbers, list[Numbers], Any]:
             label = torch.from_numpy(ids % 10)
             x = gan.generator(normals(ids, 64, seed=seed, like=torch.empty(0)), label)
             scores.append(gan.critic(x, label)[:, 1].double().numpy())
-            features.append(look(x))
+            features.append(extract(x))
         return np.concatenate(scores), np.concatenate(features)
 
     with one_thread():
-        real, (pilot, _) = look(parts("cifar10")["test"].x), make(0, config.pilot)
+        real, (pilot, _) = extract(parts("cifar10")["test"].x), make(0, config.pilot)
         fresh = [make(1 + seed, config.images * max(config.budgets)) for seed in range(config.seeds)]
 
     def judge(seed: int, at: Numbers) -> dict[str, float]:

@@ -91,8 +91,8 @@ def figure(record: Record) -> Any:
     left, middle, right = drawn.subplots(1, 3, width_ratios=(1, 1, 0.8))
     draw_courses(left, record, _LOSSES)
     draw_courses(middle, record, _EVERY)
-    for height, (kind, own) in enumerate(finals(record, "cpu_seconds").items()):
-        times = [1000 / record.config["steps"] * value for value in own.values()]
+    for height, (kind, seconds) in enumerate(finals(record, "cpu_seconds").items()):
+        times = [1000 / record.config["steps"] * value for value in seconds.values()]
         right.plot(times, [height] * len(times), "o", color=PALETTE[(_LOSSES | _EVERY)[kind]], mew=0)
     kinds = list(finals(record, "cpu_seconds"))
     right.set(yticks=range(len(kinds)), yticklabels=[KINDS[kind] for kind in kinds], xlabel="CPU time of a step, ms")

@@ -142,13 +142,13 @@ class _Subject(NamedTuple):
 def _subject(config: Config, generator: str) -> _Subject:
     name, _, seed = generator.rpartition("-")
     split = parts(SETTINGS[name]["data"])
-    look, fit, test = (torch.as_tensor(split[part].x).float() for part in ("features", "ratio", "test"))
-    mean = look.flatten(1).mean(dim=0)
+    images, fit, test = (torch.as_tensor(split[part].x).float() for part in ("features", "ratio", "test"))
+    mean = images.flatten(1).mean(dim=0)
 
     def view(number: int) -> Callable[[Tensor], Tensor]:
         if number == 0:
             return lambda images: images
-        axes = torch.linalg.svd(look.flatten(1) - mean, full_matrices=False).Vh[:number].T.contiguous()
+        axes = torch.linalg.svd(images.flatten(1) - mean, full_matrices=False).Vh[:number].T.contiguous()
         return lambda images: (images.flatten(1) - mean) @ axes
 
     views = [view(number) for number in config.components]

@@ -74,8 +74,8 @@ def run(config: Config, rows: Record) -> None:
     judges = cache(lambda data: subject_of(f"{data}-0", parts(data, config.home), effort, **options))
     for name in (name for name, _ in rows.todo(dict.fromkeys(config.generators))):
         kind, _, seed = name.rpartition("-")
-        own = replace(judges(kind.partition("-")[0]), name=name, seed=int(seed))
-        subject = swap_gan(own, load_gan(kind, int(seed), config.home), config.pool)
+        judging = replace(judges(kind.partition("-")[0]), name=name, seed=int(seed))
+        subject = swap_gan(judging, load_gan(kind, int(seed), config.home), config.pool)
         rows.add(name, _one_generator(config, effort, subject, rows.progress))
 
 
@@ -208,13 +208,13 @@ def _draw_rules(left: Any, right: Any, record: Record, row: dict[str, Any], judg
     rates, near = record.config["rates"], _cells(row, judge, "neighbours")
     ratio, constant = BEST if BEST in near else [key for key in near if key[0] != "tune"][-1]
     cells, shares = _cells(row, judge)[ratio, constant], near[ratio, constant]
-    for rule, own in ((rule, LOOKS[rule]) for rule in ("obrs", "drs")):
-        draw_rates(left, rates, cells, rule, own, label=f"{own.label}, the recommended ratio")
+    for rule, look in ((rule, LOOKS[rule]) for rule in ("obrs", "drs")):
+        draw_rates(left, rates, cells, rule, look, label=f"{look.label}, the recommended ratio")
         (x, dx), (y, dy) = (
             (100 * numbers([cell[0] for cell in some]), 196 * numbers([cell[2] for cell in some]))
             for some in ([shares[key][part] for key in cell_keys(rule, rates)] for part in ("recall", "precision"))
         )
-        right.errorbar(x, y, dy, dx, color=own.colour, ls=own.line, marker=own.marker, ms=4, lw=1.5, elinewidth=0.8)
+        right.errorbar(x, y, dy, dx, color=look.colour, ls=look.line, marker=look.marker, ms=4, lw=1.5, elinewidth=0.8)
     left.axhline(cells["model 1"][0], color="0.5", lw=1)
     left.set_title(f"OBRS and DRS, {_label(ratio, constant)}", fontsize=9)
     right.plot(x[0], y[0], marker="X", color="black", ls="", ms=8, label="as it is")

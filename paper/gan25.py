@@ -106,14 +106,14 @@ def fit_gan(settings: Settings, progress: bool | None = None) -> Gan:
     """
     points = torch.tensor(TARGET.sample(settings.real, seed=settings.seed), dtype=torch.float32)
     precision = 0.0
-    with bar("training", settings.stop_at, progress) as tell:
+    with bar("training", settings.stop_at, progress) as update:
 
         def is_good(step: int, draw: Callable[[int], Any]) -> bool:
             nonlocal precision
             if step % (5 if precision > 0.8 * settings.stop_at else 25):
                 return False
             precision, _, modes = mode_scores(draw(_WATCHED), TARGET.means, sigma=SIGMA)
-            tell(precision, f"{100 * precision:.0f} % high quality after {step} steps")
+            update(precision, f"{100 * precision:.0f} % high quality after {step} steps")
             return abs(precision - settings.stop_at) <= _WITHIN and modes == len(TARGET.means)
 
         gan = train_gan(points, settings.most, settings.critic_steps, settings.seed, is_good, progress)

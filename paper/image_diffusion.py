@@ -224,14 +224,14 @@ def make_pool(
     """
     images: dict[int, list[Numbers]] = {step: [] for step in (*sorted(early), len(model.levels) - 1)}
     labels: list[Any] = []
-    with torch.no_grad(), bar("sampling", n, progress) as tell:
+    with torch.no_grad(), bar("sampling", n, progress) as update:
         for at in range(0, n, _BLOCK):
             z, label = model.noise(np.arange(start + at, start + min(at + _BLOCK, n)), seed=SEED)
             for step, clean in previews(model, z, model.levels, label):
                 if step in images:
                     images[step].append(clean.clamp(-1, 1).contiguous().numpy())
             labels.append(label.numpy())
-            tell(at + len(z))
+            update(at + len(z))
     return {step: np.concatenate(blocks) for step, blocks in images.items()}, np.concatenate(labels)
 
 

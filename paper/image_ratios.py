@@ -123,12 +123,12 @@ def subject_of(
     """
 
     def classifier(part: str, width: int, features: int) -> Any:
-        (x, labels), own = split[part], derive(seed, part)
+        (x, labels), start = split[part], derive(seed, part)
         with own_noise() as reseed:
-            reseed(own)
+            reseed(start)
             net = Classifier(x.shape[2], x.shape[1], int(labels.max()) + 1, width=width, features=features)
         epochs = effort.epochs * (10 if len(x) < 1000 else 1)
-        return fit_classifier(x, labels, network=net, epochs=epochs, seed=own, progress=progress)
+        return fit_classifier(x, labels, network=net, epochs=epochs, seed=start, progress=progress)
 
     data, _, number = name.rpartition("-")
     begun, seed, labelled = process_time(), int(number), split["features"].label is not None
@@ -196,15 +196,15 @@ def _second_judge(features: Any, judged: int, real: Any, progress: bool | None) 
     are those of images that no distance is of.
     """
 
-    def look(images: Any) -> Numbers:
+    def embed(images: Any) -> Numbers:
         return np.asarray(extract(np.asarray(images[:judged]), features, progress=progress), dtype=np.float64)
 
     if real is None:
-        return look
-    x = look(real)
+        return embed
+    x = embed(real)
     mean = x.mean(axis=0)
     basis = np.linalg.svd(x - mean, full_matrices=False)[2][:_COMPONENTS].T
-    return lambda images: np.asarray((look(images) - mean) @ basis)
+    return lambda images: np.asarray((embed(images) - mean) @ basis)
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
@@ -340,10 +340,10 @@ def _weigh(
     subject: Subject, scores: Numbers, constant: str, n: int, budgets: Sequence[float], rules: Sequence[str]
 ) -> Weightings:
     """Return how likely the first n proposals are kept, with a kind of constant."""
-    labels, own = subject.labels[:n], scores[:n]
+    labels, log_ratio = subject.labels[:n], scores[:n]
     if constant == "calibrated":
-        own = calibrate(own, labels, np.bincount(subject.split["ratio"].label))
-    return weightings(own, (1, *budgets), rules, labels if constant == "class" else None)
+        log_ratio = calibrate(log_ratio, labels, np.bincount(subject.split["ratio"].label))
+    return weightings(log_ratio, (1, *budgets), rules, labels if constant == "class" else None)
 
 
 def _list_changes(pool: Weightings, curve: Any) -> dict[str, list[float]]:
@@ -362,6 +362,6 @@ def calibrate(scores: Numbers, labels: Numbers, counts: Numbers) -> Numbers:
     """
     result = np.array(scores, dtype=np.float64)
     for label, share in enumerate(counts / counts.sum()):
-        own = labels == label
-        result[own] += np.log(share / own.mean()) - np.log(np.mean(np.exp(result[own])))
+        member = labels == label
+        result[member] += np.log(share / member.mean()) - np.log(np.mean(np.exp(result[member])))
     return result

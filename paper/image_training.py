@@ -163,10 +163,10 @@ def follow(config: Config, kind: str, seed: int, points: int | None = None) -> I
     from .image_gans import ImageGan, load_gan, parts
     from .train import train
 
-    points, whole, seconds, own = points or config.points, settings(config, kind, seed), 0.0, dict[str, Any]()
+    points, whole, seconds, networks = points or config.points, settings(config, kind, seed), 0.0, dict[str, Any]()
     if config.alone:
         start = load_gan(config.data, seed, config.home)
-        own = {"generator": start.generator.requires_grad_(True), "critic": start.critic.requires_grad_(True)}
+        networks = {"generator": start.generator.requires_grad_(True), "critic": start.critic.requires_grad_(True)}
         if not whole:
             yield 0, start, 0.0
             return
@@ -175,7 +175,7 @@ def follow(config: Config, kind: str, seed: int, points: int | None = None) -> I
     with tempfile.TemporaryDirectory() as scratch:
         for point in range(1, points + 1):
             steps, begun = config.steps if point == points else point * (config.steps // points), process_time()
-            done = train(whole | {"steps": steps}, data=data, **own, out=scratch, progress=False)
+            done = train(whole | {"steps": steps}, data=data, **networks, out=scratch, progress=False)
             seconds += process_time() - begun
             yield done.state.facts["step"], ImageGan(done.generator, done.critic, done.generator.classes), seconds
 
@@ -236,18 +236,18 @@ def run(config: Config, rows: Record) -> None:
 
     judges = Judges(config, rows.progress)
     for name, (kind, seed) in rows.todo(config.jobs):
-        course, row, seconds, unit = list[list[float]](), dict[str, Any](), 0.0, config.unit(kind)
+        curve, row, seconds, unit = list[list[float]](), dict[str, Any](), 0.0, config.unit(kind)
         if config.reads_files and not has_unit(f"{unit}-{seed}"):
             continue
         if config.reads_files:
             facts = unit_facts(f"{unit}-{seed}")
-            course, seconds = facts.get("curve", []), 60 * facts["cpu_minutes"]
+            curve, seconds = facts.get("curve", []), 60 * facts["cpu_minutes"]
             row = facts.get("judged") or judges.judge(load_gan(f"cifar10-{unit}", seed), seed)
         else:
             for step, gan, seconds in follow(config, kind, seed):  # noqa: B007  # those of the last one count
                 row = judges.judge(gan, seed, near=step >= config.steps or kind == "none")
-                course.append([step, row["before"], row["after"]])
-        rows.add(name, {"kind": kind, "seed": seed, "course": course, "cpu_seconds": round(seconds, 2)} | row)
+                curve.append([step, row["before"], row["after"]])
+        rows.add(name, {"kind": kind, "seed": seed, "course": curve, "cpu_seconds": round(seconds, 2)} | row)
 
 
 def judged_table(record: Record, paper: Mapping[str, Any]) -> str:

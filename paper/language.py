@@ -124,13 +124,13 @@ def _pool(config: Config, kind: str, progress: bool | None) -> tuple[Pool, list[
     home = cache_folder() / "rollouts"
     home.mkdir(parents=True, exist_ok=True)
     parts = list[Any]()
-    with bar(f"rollouts {kind}", config.prompts, progress) as tell:
+    with bar(f"rollouts {kind}", config.prompts, progress) as update:
         for number, topic in enumerate(TOPICS[: config.prompts]):
             path = home / f"{kind}-{key}-{number:02}.safetensors"
             if not path.exists():
                 write_tensors(path, *_complete(config, kind, number, question(topic)))
             parts.append(read_tensors(path, "rollouts"))
-            tell(number + 1, topic)
+            update(number + 1, topic)
     joined = {name: np.concatenate([tensors[name].numpy() for tensors, _ in parts]) for name in parts[0][0]}
     train, sampled, mask, slope = (joined[name] for name in ("logp_train", "logp_rollout", "mask", "slope"))
     pool = Pool(train, sampled, mask, slope, np.repeat(np.arange(len(parts)), config.completions))
@@ -280,9 +280,9 @@ def baseline_table(
     goals, gradients = list[Numbers](), dict[str, list[Numbers]]()
     for number in range(batches):
         rng = np.random.default_rng([seed, number])
-        asked = rng.permutation(count)[:prompts]
-        at = np.concatenate([rng.permutation(np.flatnonzero(pool.prompt == one))[:copies] for one in asked])
-        everyone = np.flatnonzero(np.isin(pool.prompt, asked))
+        chosen = rng.permutation(count)[:prompts]
+        at = np.concatenate([rng.permutation(np.flatnonzero(pool.prompt == one))[:copies] for one in chosen])
+        everyone = np.flatnonzero(np.isin(pool.prompt, chosen))
         goals.append(_average(pool.log_ratio[everyone], pool.slope[everyone] * true_advantage[everyone, None]))
         pick = rollout(*pool.rows(at), keep=keep, ids=at, seed=seed + number)
         some, siblings = at[pick.index], advantages(reward[at], pool.prompt[at])

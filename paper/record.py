@@ -84,12 +84,12 @@ class Record:
 
     def todo(self, items: Mapping[str, Item]) -> Iterator[tuple[str, Item]]:
         """Go through the items whose row is missing, with a bar."""
-        with bar(self.experiment, len(items), False if rank() else self.progress) as tell:
+        with bar(self.experiment, len(items), False if rank() else self.progress) as update:
             for done, (row, item) in enumerate(items.items()):
-                tell(done, row)
+                update(done, row)
                 if row not in self:
                     yield row, item
-            tell(len(items))
+            update(len(items))
 
     def add(self, row: str, values: Mapping[str, Any]) -> None:
         """Keep a row; NumPy's numbers and arrays become plain ones, arrays with seven digits."""

@@ -141,9 +141,9 @@ def read(policy: Policy, question: str, tokens: Any, mask: Any) -> dict[str, Any
     W (v * x), x the normed state and v the gain, so for a token y d log p(y) / dv = x * (W_y - sum_k p_k W_k).
     """
     weight, gain = policy.model.lm_head.weight, policy.model.model.norm.weight
-    asked, values, slopes = policy.prompt(question), [], []
+    prompt, values, slopes = policy.prompt(question), [], []
     for part, seen in zip(tokens.split(_PART), mask.split(_PART), strict=True):
-        whole = torch.cat([asked.expand(len(part), -1), part[:, :-1]], dim=1)
+        whole = torch.cat([prompt.expand(len(part), -1), part[:, :-1]], dim=1)
         x = policy.model.model(input_ids=whole).last_hidden_state[:, -part.shape[1] :]
         logp = torch.log_softmax(x @ weight.T, dim=-1)
         values.append(logp.gather(2, part[..., None])[..., 0])

@@ -152,8 +152,8 @@ def _cross_fit(real: Any, fake: Any, *, steps: int, seed: int, progress: bool | 
     for mine in (0, 1):
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "held-out log-loss .* is worse than chance")  # early previews are alike
-            own = derive(seed, "half", mine) % 2**32
-            ratio = refit(real, fake[half != mine], Network(width=96, waves=0), seed=own, **options)
+            start = derive(seed, "half", mine) % 2**32
+            ratio = refit(real, fake[half != mine], Network(width=96, waves=0), seed=start, **options)
         top = np.quantile(np.asarray(ratio(real), dtype=np.float64), 0.999)
         losses.append(float(ratio.report.log_loss))
         scores[half == mine] = np.minimum(np.asarray(ratio(fake[half == mine]), dtype=np.float64), top)
@@ -203,9 +203,9 @@ def _jackknife(subject: Any, plans: Sequence[tuple[Any, list[Any]]]) -> Any:
     parts = [group_labels(len(x), seed=0) for x in (real, fake)]
 
     def weights(stay: Any) -> Any:
-        own, looks = subject.labels[stay], [[x[stay] for x in seen] for _, seen in plans]
-        again = [type(s).fit(seen, s.budgets, groups=own) for (s, _), seen in zip(plans, looks, strict=True)]
-        return np.stack([np.exp(s(seen, own)) for s, seen in zip(again, looks, strict=True)])
+        labels, looks = subject.labels[stay], [[x[stay] for x in seen] for _, seen in plans]
+        again = [type(s).fit(seen, s.budgets, groups=labels) for (s, _), seen in zip(plans, looks, strict=True)]
+        return np.stack([np.exp(s(seen, labels)) for s, seen in zip(again, looks, strict=True)])
 
     # at finite n a distance is too large, the more so the fewer are kept: the values are for infinitely many images
     curve = frechet_curve(real=real, fake=fake, weights=weights(np.ones(len(fake), bool)))
@@ -309,14 +309,14 @@ def figure(record: Record) -> Any:
 
 def _draw_costs(axes: Any, record: Record, ratios: list[dict[str, Any]]) -> None:
     costs, step = record.config["costs"], str(record.config["early"][0])
-    for plan, own in (
+    for plan, look in (
         ("end", Look("OBRS at the end", LOOKS["obrs"].colour, "-", "o")),
         (step, Look(f"early, at step {step}, and at the end", PALETTE["red"], "-", "D")),
     ):
         for at, row in enumerate(ratios):
             cells = [row["early"][plan][f"{cost:g}"] for cost in costs]
             reach = None if plan == "end" else 1.96 * numbers([cell["gain"][1] for cell in cells])
-            line: Any = {"color": own.colour, "marker": own.marker, "ms": 4, "lw": 1.5, "label": own.label}
+            line: Any = {"color": look.colour, "marker": look.marker, "ms": 4, "lw": 1.5, "label": look.label}
             axes.errorbar(costs, numbers([cell["value"] for cell in cells]), reach, **line | (_FAINT if at else {}))
     axes.set(xlabel="network evaluations per kept image, in full runs", ylabel="Fréchet distance")
     axes.set_title("rejecting early at equal cost")

@@ -60,10 +60,10 @@ def figure(record: Record) -> Any:
     for axes, (judge, (before, after)) in zip(panels, sides.items(), strict=True):
         for height, kind in enumerate(after):
             for values, colour, label in ((before, "grey", "before"), (after, "blue", "after rejection")):
-                own, up = list(values[kind].values()), height + (0.12 if label == "before" else -0.12)
-                axes.plot(own, [up] * len(own), "o", color=PALETTE[colour], alpha=0.7, mew=0,
+                points, up = list(values[kind].values()), height + (0.12 if label == "before" else -0.12)
+                axes.plot(points, [up] * len(points), "o", color=PALETTE[colour], alpha=0.7, mew=0,
                           label=None if height else label)  # fmt: skip
-                axes.plot([sum(own) / len(own)] * 2, [up - 0.2, up + 0.2], color=PALETTE[colour], lw=2)
+                axes.plot([sum(points) / len(points)] * 2, [up - 0.2, up + 0.2], color=PALETTE[colour], lw=2)
         axes.set(yticks=range(len(after)), yticklabels=[KINDS[kind] for kind in after], ylim=(len(after) - 0.4, -0.6))
         axes.set_xlabel(f"Fréchet distance by {judge}, K = {record.config['budget']:g}")
         tidy(axes, "best" if after else None)

@@ -243,11 +243,11 @@ def train(
                 file.write((json.dumps(dict(settings), indent=2) + "\n").encode())
     done: Any = _last_stage(first["start_from"]) if first["start_from"] else None
     rows: list[dict[str, Any]] = []
-    for number, (stage, own) in enumerate(zip(each, critics, strict=True), 1):
+    for number, (stage, fallback) in enumerate(zip(each, critics, strict=True), 1):
         home = None if folder is None else folder / f"stage-{number}"
         fresh = stage.get("new_critic", False) and done is not None
         more: Any = {"start_from": done, "new_critic": fresh, "out": home, "progress": progress}
-        done = obrs.train(generator or network, critic or own, samples, **_options(stage), **more)
+        done = obrs.train(generator or network, critic or fallback, samples, **_options(stage), **more)
         rows += [row | ({"stage": number} if len(each) > 1 else {}) for row in done.log]
     return Trained(done.generator, done.critic, rows, done.state, folder)
 

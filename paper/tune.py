@@ -288,11 +288,11 @@ def _lines(record: Record) -> list[list[str]]:
     """Return a line for each cell: model, K, the change by the judge of `tune`, and by others what is compared."""
     lines = []
     for row, budget, cell in _cells(record):
-        changes, own = _changes(cell), _share(cell["change"])
-        own = own if cell["confirmed"] else f"not confirmed ({own})"
+        changes, change = _changes(cell), _share(cell["change"])
+        change = change if cell["confirmed"] else f"not confirmed ({change})"
         tuned = _share(changes["tune"]) if "tune" in changes else "plain model"
         second, beside = _share(_changes(cell, 1).get("tune")), [_share(changes.get(key)) for key in _BESIDE]
-        lines.append([row["row"], budget, own, next(iter(cell["others"])), tuned, second, *beside])
+        lines.append([row["row"], budget, change, next(iter(cell["others"])), tuned, second, *beside])
     return lines
 
 

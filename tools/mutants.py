@@ -35,8 +35,8 @@ class Mutant(NamedTuple):
     def node(self) -> str:
         """The test as pytest is asked for it."""
         file = Path(self.file)
-        own = "" if ".py::" in self.test else f"{file.with_name('test_' + file.name.lstrip('_'))}::"
-        return f"tests/{own}{self.test}"
+        prefix = "" if ".py::" in self.test else f"{file.with_name('test_' + file.name.lstrip('_'))}::"
+        return f"tests/{prefix}{self.test}"
 
 
 # fmt: off

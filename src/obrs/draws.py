@@ -311,8 +311,8 @@ def _dtype_name(target: Array, dtype: Any) -> str:
     """Return "float32" or "float64", as asked for or else as suits `target`: the widest there is for integers."""
     widest = "float64" if "float64" in str(_arrays.widest(array_namespace(target))) else "float32"
     if dtype is None:
-        own = str(target.dtype)
-        return "float32" if "float32" in own or "float16" in own else widest
+        default = str(target.dtype)
+        return "float32" if "float32" in default or "float16" in default else widest
     name = next((known for known in ("float32", "float64") if known in str(dtype)), None)
     if name is None:
         raise InputTypeError(f"dtype must be float32 or float64, got {dtype!r:.60}")

@@ -141,7 +141,7 @@ def test_rows_of_the_page_are_kept_as_by_the_library(scores, tmp_path):
 @pytest.mark.parametrize("sd", [0.1, 1, 3])
 def test_slider_has_round_budgets_exactly_and_even_steps(sd):
     profile = obrs.Profile(np.random.default_rng(0).normal(size=1000) * sd)
-    budgets = slider(Source(profile), asked=2.6)
+    budgets = slider(Source(profile), budget=2.6)
     assert budgets == sorted(set(budgets))
     assert {k for k in ROUND if k <= budgets[-1]} | {2.6} <= set(budgets)
     assert len(budgets) <= 160

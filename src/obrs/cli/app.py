@@ -140,17 +140,17 @@ def rare_option(metavar: str | None, help: str, *names: str, **more: Any) -> Any
 
 
 def command(examples: str, shared: str = "", rare: str = "") -> Callable[[F], F]:
-    """Register a command with examples; shared options, by name, take the place of its `**given`."""
+    """Register a command with examples; shared options, by name, take the place of its last argument."""
 
     def register(function: F) -> F:
-        own = inspect.signature(function)
-        parameters = [p for p in own.parameters.values() if p.kind != p.VAR_KEYWORD]
+        signature = inspect.signature(function)
+        parameters = [p for p in signature.parameters.values() if p.kind != p.VAR_KEYWORD]
         for declare, names in ((option, shared), (rare_option, rare)):
             for name in names.split():
                 kind, default, *how = _SHARED[name]
                 kind = Annotated[kind if default is not None else kind | None, declare(*how)]
                 parameters.append(inspect.Parameter(name, _KEYWORD, default=default, annotation=kind))
-        function.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+        function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
         return app.command(cls=_Command, epilog=examples)(function)
 
     return register

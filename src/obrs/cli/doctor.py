@@ -30,7 +30,7 @@ def doctor(
     kind: Annotated[str | None, option("KIND", f"What the scores are: {', '.join(_KINDS)}.")] = None,
     plot: Annotated[str | None, option("FILE.png", "Draw the diagnosis as well.")] = None,
     as_json: Annotated[bool, option(None, "Print JSON instead of a page.", "--json")] = False,
-    **given: Any,
+    **shared: Any,
 ) -> None:
     """Tell whether a ratio is good enough to reject with."""
     from .._checks import check_budget
@@ -45,10 +45,10 @@ def doctor(
     if plot is not None:
         check_out(plot)
         check_not_input(plot, real, fake)
-    seed = given.pop("seed")
+    seed = shared.pop("seed")
     known, meaning = ("log_ratio", kind) if kind in _CRITICS else (kind, kind and "log_ratio")
     try:
-        values = [open_scores([file], kind=known, **given).load().log_ratio for file in (real, fake)]
+        values = [open_scores([file], kind=known, **shared).load().log_ratio for file in (real, fake)]
     except InputError as error:
         if "beta" in error.give:
             raise InputError("a reward has no real samples to check it with; the doctor needs log-ratios") from error

@@ -32,7 +32,7 @@ def evaluate(
     rules: Annotated[str, rare_option("NAME,…", "Rules to compare, of obrs, drs, topk; default obrs.")] = "obrs",
     fitted_on: Annotated[str | None, rare_option("PATH", "Real samples of the fit: warns of overlap.")] = None,
     pixels: Annotated[str | None, rare_option("B,W", "Black and white of float images; default -1,1.")] = None,
-    **given: Any,
+    **shared: Any,
 ) -> None:
     """Measure what each budget bought, with intervals."""
     from ..metrics.evaluate import evaluate as measure
@@ -40,15 +40,15 @@ def evaluate(
     from .reading import check_results
 
     check_results(out, ("evaluate.json", "evaluate.png"), real, fake, scores, fitted_on)
-    ends, seed = parse_ends(pixels), given.pop("seed")
+    ends, seed = parse_ends(pixels), shared.pop("seed")
     budgets = parse_numbers(budget or "1,1.5,2,4,8", "--budget")
-    if scores is None and any(given[name] for name in ("column", "kind", "group", "shares")):
+    if scores is None and any(shared[name] for name in ("column", "kind", "group", "shares")):
         raise InputError("--column, --kind, --group and --shares are about a file: give", give={"scores": None})
     fitted = None if fitted_on is None else read_samples(fitted_on, ends)
     table = measure(
         real=real,
         fake=fake,
-        **({} if scores is None else _read(scores, fake, id, **given)),
+        **({} if scores is None else _read(scores, fake, id, **shared)),
         budgets=budgets,
         rules=[rule.strip() for rule in rules.split(",")],
         features=features,
@@ -60,7 +60,7 @@ def evaluate(
     typer.echo(f"wrote {table.save(out)}/evaluate.json and evaluate.png")
 
 
-def _read(file: str, fake: str, id: str, shares: str | None, **given: Any) -> dict[str, Any]:
+def _read(file: str, fake: str, id: str, shares: str | None, **shared: Any) -> dict[str, Any]:
     """Return log-ratios and groups of the proposals; those of a folder are found by the names of its files.
 
     A proposal without a score that is skipped has r = 0, and is never kept.
@@ -70,8 +70,8 @@ def _read(file: str, fake: str, id: str, shares: str | None, **given: Any) -> di
     from ..metrics.images import match_names
     from .reading import group_labels, open_scores, read_shares
 
-    is_folder, group = os.path.isdir(fake), given["group"]
-    scores = open_scores([file], id=id if is_folder else None, **given)
+    is_folder, group = os.path.isdir(fake), shared["group"]
+    scores = open_scores([file], id=id if is_folder else None, **shared)
     with name_in_errors(f"the column --id must have the names of the images of {fake}"):
         scores.sources[0].check_columns([id] if is_folder else [])
     rows = scores.load()

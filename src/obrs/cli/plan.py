@@ -35,7 +35,7 @@ def plan(
     goals: Annotated[list[str] | None, option("GOAL=X", "The least budget for kl=0.05, ess=0.5, …", "--for")] = None,
     plot: Annotated[str | None, rare_option("FILE.png", "Draw the profile as well.")] = None,
     as_json: Annotated[bool, rare_option(None, "Print JSON instead of a table.", "--json")] = False,
-    **given: Any,
+    **shared: Any,
 ) -> None:
     """Show what each budget buys, and what it costs.
 
@@ -45,40 +45,40 @@ def plan(
     from ..profile import GOALS
     from .reading import open_scores, save_figure
 
-    text, shares = given.pop("n"), given.pop("shares")
+    text, shares = shared.pop("n"), shared.pop("shares")
     budgets = [] if budget is None else [check_budget(k) for k in parse_numbers(budget, "--budget")]
-    asked = [goal for text in goals or [] for goal in parse_pairs(text, "--for must be as kl=0.5").items()]
-    for name in [name for name, _ in asked if name not in GOALS]:
+    pairs = [goal for text in goals or [] for goal in parse_pairs(text, "--for must be as kl=0.5").items()]
+    for name in [name for name, _ in pairs if name not in GOALS]:
         raise unknown_name(name, GOALS, "goal")
-    n, implied = parse_amount(text, given["group"])
-    if (given["group"] or shares is not None) and (given["cost"] or asked or plot):
+    n, implied = parse_amount(text, shared["group"])
+    if (shared["group"] or shares is not None) and (shared["cost"] or pairs or plot):
         raise InputError("a plan by groups is of rows of equal mass: leave out --cost, --for and --plot")
-    scores = open_scores(files, n, **given)
+    scores = open_scores(files, n, **shared)
     if plot is not None:
         check_out(plot)
         check_not_input(plot, *files, *(source.path for source in scores.sources))
-    found, size, number, by_group = _load(scores, n, shares)
-    profile, reading = found.whole, found.reading
-    if found.rows == 1:
+    profiles, size, number, by_group = _load(scores, n, shares)
+    profile, reading = profiles.whole, profiles.reading
+    if profiles.rows == 1:
         complain("warning: one score says nothing about a budget; a plan needs the scores of a sample")
     # the budget at which `obrs select -n` keeps what was asked for, if there is as much
     asks = implied if number is None else size / number if 0 < number < size else None
     with name_in_errors(scores.title):
-        reached = [profile.budget_for(**{name: goal}) for name, goal in asked]
-        wanted = sorted({*budgets, *reached}) or sorted({*_USUAL, *([asks] if asks else [])})
-        rows = profile.plan(wanted, n=number, **by_group) if by_group else found.plan(wanted, n=number)
-    save_figure(lambda: profile.plot((budgets or wanted)[:6]), plot)
+        reached = [profile.budget_for(**{name: goal}) for name, goal in pairs]
+        grid = sorted({*budgets, *reached}) or sorted({*_USUAL, *([asks] if asks else [])})
+        rows = profile.plan(grid, n=number, **by_group) if by_group else profiles.plan(grid, n=number)
+    save_figure(lambda: profile.plot((budgets or grid)[:6]), plot)
     if as_json:
         plain = [row | {"groups": [group._asdict() for group in row["groups"]]} if by_group else row for row in rows]
         typer.echo(json.dumps(finite(plain), indent=2))
         return
-    head = [f"{scores.title}: {found.rows:,} scores, column {reading.column!r} read as {reading.kind}{scores.note}"]
+    head = [f"{scores.title}: {profiles.rows:,} scores, column {reading.column!r} read as {reading.kind}{scores.note}"]
     if not by_group:
         head.append(f"M = {profile.max_budget:.4g}: largest ratio seen / mean ratio, of these scores")
-        head += describe_mean(profile, reading, found.rows)
-    for k, (name, goal) in zip(reached, asked, strict=True):
+        head += describe_mean(profile, reading, profiles.rows)
+    for k, (name, goal) in zip(reached, pairs, strict=True):
         head.append(f"K = {k:.6g} is the smallest budget for {name}={goal:g}")
-    notes = _group_lines(rows) if by_group else _notes(found, rows, f"-n {text} is K = {asks:.6g}" if asks else "")
+    notes = _group_lines(rows) if by_group else _notes(profiles, rows, f"-n {text} is K = {asks:.6g}" if asks else "")
     typer.echo("\n".join([*head, "", _table(rows), "", *notes]))
 
 
@@ -97,38 +97,38 @@ def _load(scores: Any, n: Any, shares: str | None) -> tuple[Any, float, int | No
     reading = scores.reading
     parts = read_shares(shares, reading.group, **scores.options)
     if reading.group is None and reading.cost is None and reading.kind != "weight":
-        found = Profiles.build(scan_files(scores.sources), scores.sources[0].path, reading)
-        report_bad(found.bad, found.rows + found.bad)
-        return found, found.rows, n, {}
+        profiles = Profiles.build(scan_files(scores.sources), scores.sources[0].path, reading)
+        report_bad(profiles.bad, profiles.rows + profiles.bad)
+        return profiles, profiles.rows, n, {}
     rows = scores.load()
     masses = None if reading.cost is None else rows.batch.numbers(reading.cost)[rows.good]
     with name_in_errors(scores.title):
         profile = Profile(rows.log_ratio, masses, sign=np.sign(rows.score) if reading.kind == "weight" else None)
-    found = Profiles(reading, len(rows.score), 0, profile, profile)
+    profiles = Profiles(reading, len(rows.score), 0, profile, profile)
     if reading.group is None:
-        return found, float(found.rows if masses is None else masses.sum()), n, {}
+        return profiles, float(profiles.rows if masses is None else masses.sum()), n, {}
     parts = parts or (n if isinstance(n, dict) else n and "equal")
     labels, parts = group_labels(rows.batch, reading.group, parts)
     total = sum(n.values()) if isinstance(n, dict) else n and n * (len(parts) if shares is None else 1)
-    return found, found.rows, total, {"groups": labels[rows.good], "shares": parts}
+    return profiles, profiles.rows, total, {"groups": labels[rows.good], "shares": parts}
 
 
-def _notes(found: Any, rows: Any, asked: str) -> list[str]:
+def _notes(pool: Any, rows: Any, amount: str) -> list[str]:
     """Return what to know about a plan, in lines that fit the terminal."""
     from ..profile import removable_kl
 
-    notes = ["low–high is a 95 % interval; precision is at recall 0.9", asked]
-    if found.whole is not found.sample:
+    notes = ["low–high is a 95 % interval; precision is at recall 0.9", amount]
+    if pool.whole is not pool.sample:
         notes.append(
             f"of all rows, counted in cells of 1/256 nat, which changes KL by less than 1e-5; the intervals are those "
-            f"of a sample of {found.sample.size:,} rows"
+            f"of a sample of {pool.sample.size:,} rows"
         )
-    if any(row["budget"] > found.whole.max_budget for row in rows):
+    if any(row["budget"] > pool.whole.max_budget for row in rows):
         notes.append("above M exact rejection costs less than the budget, and the rate is 1/M")
     if any(row["unreliable"] for row in rows):
-        notes.append(f"~ not to be relied on from {found.sample.size:,} scores: the tail may be heavier than they show")
-    if found.reading.kind != "weight":
-        notes.append(removable_kl(found.whole.divergence("kl"), [row["budget"] for row in rows]))
+        notes.append(f"~ not to be relied on from {pool.sample.size:,} scores: the tail may be heavier than they show")
+    if pool.reading.kind != "weight":
+        notes.append(removable_kl(pool.whole.divergence("kl"), [row["budget"] for row in rows]))
     return [line for note in notes for line in wrap(note, get_terminal_size().columns)]
 
 

@@ -37,7 +37,7 @@ def report(
     n: Annotated[str | None, rare_option("N", "Rows to keep, 250 or 10%: the slider starts there.", "-n")] = None,
     images_from: Annotated[str | None, rare_option("FOLDER", "Where images lie; default the folder of FILE.")] = None,
     title: Annotated[str | None, rare_option("TEXT", "The title; default the name of FILE.")] = None,
-    **given: Any,
+    **shared: Any,
 ) -> None:
     """Write one page that shows what each budget buys.
 
@@ -55,11 +55,11 @@ def report(
     target = page_path(out)
     if budget is not None:
         check_budget(budget)
-    number, share = parse_amount(n, given["group"])
-    if given["group"] and (number or given["cost"] or given["kl"] is not None):
+    number, share = parse_amount(n, shared["group"])
+    if shared["group"] and (number or shared["cost"] or shared["kl"] is not None):
         plan = "obrs plan shows what -n keeps, and the --beta that --kl comes to"
         raise InputError(f"a page by groups keeps 1 in K of each: leave out --cost, -n and --kl, give --budget; {plan}")
-    scores = open_scores([file], number, **given)
+    scores = open_scores([file], number, **shared)
     if len(scores.sources) > 1:
         first = scores.sources[0].name
         raise InputError(f"{file} has {len(scores.sources)} files of scores, such as {first}; name the one to show")
@@ -99,7 +99,7 @@ def report(
             source,
             out=target,
             groups=labels,
-            real=None if real is None else _read_real(real, reading, given["header"]),
+            real=None if real is None else _read_real(real, reading, shared["header"]),
             budget=budget or (share if share and share > 1 else None),
             n=number,
             title=title or f"{Path(name).name}: what each budget buys",
@@ -120,17 +120,17 @@ def _read_real(file: str, reading: Any, header: bool) -> Any:
 
 def _code(file: str, scores: Any) -> list[tuple[str, list[str]]]:
     """Return what to copy, in parts between which the budget stands."""
-    given = {**scores.columns, **scores.options}
-    given |= {"column": scores.reading.column, "kind": scores.reading.kind}
-    seed, given["header"], given["skip_bad"] = given.pop("seed"), given["header"] and None, given["skip_bad"] or None
-    words = [as_option(name, value) for name, value in given.items() if value is not None]
+    facts = {**scores.columns, **scores.options}
+    facts |= {"column": scores.reading.column, "kind": scores.reading.kind}
+    seed, facts["header"], facts["skip_bad"] = facts.pop("seed"), facts["header"] and None, facts["skip_bad"] or None
+    words = [as_option(name, value) for name, value in facts.items() if value is not None]
     kind = scores.sources[0].format
     parts = [f"obrs select {quote(file)} {' '.join(words)} --budget ", f" --seed {seed} -o kept.{kind}"]
     command = [("command line: the rows that this page keeps, exactly 1 in K", parts)]
     command = [] if kind in ("npy", "npz") else command  # whose rows select does not write
-    if given["group"] or given["skip_bad"]:
+    if facts["group"] or facts["skip_bad"]:
         return command
-    known = {name: given[name] for name in ("column", "kind", "beta", "delimiter", "header")}
+    known = {name: facts[name] for name in ("column", "kind", "beta", "delimiter", "header")}
     python = ", ".join(f"{name}={value!r}" for name, value in known.items() if value is not None)
     read = f"import obrs\nlog_ratio = obrs.files.read({file!r}, {python})\n"
     parts = [f"{read}kept = obrs.select(log_ratio, int(len(log_ratio) / ", f"), seed={seed})"]

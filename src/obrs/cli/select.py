@@ -36,7 +36,7 @@ def select(
     at_most: Annotated[bool, rare_option(None, "Keep all rows of a group that has too few.", "--at-most")] = False,
     repeats: Annotated[bool, rare_option(None, "Allow ids that are repeated.", "--repeats")] = False,
     sql: Annotated[str | None, rare_option("duckdb", "Print the condition by which DuckDB keeps these rows.")] = None,
-    **given: Any,
+    **shared: Any,
 ) -> None:
     """Keep exactly n rows of a file or a folder, or 1 in K.
 
@@ -48,15 +48,15 @@ def select(
     from ..sql import condition
     from .reading import open_scores, read_shares, report_bad
 
-    text, shares, group = given.pop("n"), given.pop("shares"), given["group"]
+    text, shares, group = shared.pop("n"), shared.pop("shares"), shared["group"]
     if (text is None) == (budget is None):
         raise InputError("say how much to keep: either -n rows, or 1 in --budget")
     n, implied = parse_amount(text, group)
     if (out is None) == (sql is None) or sql not in (None, "duckdb"):
         raise InputError("say where to write, -o FILE, or print a condition, --sql duckdb, which needs --id")
-    if given["kl"] is not None and shares is not None:
+    if shared["kl"] is not None and shares is not None:
         raise InputError("a budget of KL is for n rewards of every group; leave out --shares")
-    scores = open_scores(files, n, **given)
+    scores = open_scores(files, n, **shared)
     if out is not None:
         is_file = format_of(out) is not None and not out.endswith(("/", os.sep)) and not os.path.isdir(out)
         if len(scores.sources) > 1 and (out == "-" or is_file):

@@ -27,7 +27,7 @@ def tune(
     pixels: Annotated[str | None, option("B,W", "Black and white of float images; default -1,1.")] = None,
     judge: Annotated[str | None, option("NAME", "Features that decide, such as gradients.")] = None,
     lose_recall: Annotated[bool, option(None, "Take a choice even if recall falls.", "--lose-recall")] = False,
-    **given: Any,
+    **shared: Any,
 ) -> None:
     """Find the ratio that a judge confirms, and keep 1 in K by it."""
     import numpy as np
@@ -43,16 +43,16 @@ def tune(
     known, ends = None if labels is None else _read_labels(labels), parse_ends(pixels)
     check_not_one_file(real, fake)
     (target, _), (pool, names) = (_read(path, known, labels, ends) for path in (real, fake))
-    found = tune(target, pool, budget=budget, judge=judge, keep_recall=not lose_recall, **given)
-    found.save(out)
-    position = np.arange(len(found.score))
+    result = tune(target, pool, budget=budget, judge=judge, keep_recall=not lose_recall, **shared)
+    result.save(out)
+    position = np.arange(len(result.score))
     columns = {"id": position} if names is None else {"file": names}
-    columns |= {"score": found.score, "kept": np.isin(position, found.kept).astype(np.int8)}
+    columns |= {"score": result.score, "kept": np.isin(position, result.kept).astype(np.int8)}
     with rewrite(out / "scores.csv") as file:
         csv.write_csv(pa.table(columns), file)
-    page = report(found, samples=pool, out=out / "tuned.html", title=f"{Path(fake).name}: 1 in {budget:g}")
-    typer.echo(str(found))
-    typer.echo(f"kept {len(found.kept):,} of {len(position):,}: {out / 'scores.csv'}, {page}")
+    page = report(result, samples=pool, out=out / "tuned.html", title=f"{Path(fake).name}: 1 in {budget:g}")
+    typer.echo(str(result))
+    typer.echo(f"kept {len(result.kept):,} of {len(position):,}: {out / 'scores.csv'}, {page}")
 
 
 def _read_labels(path: str) -> dict[Path, int]:
@@ -80,8 +80,8 @@ def _read(path: str, known: Any, labels: str | None, ends: Any) -> tuple[Any, An
     names = [file.relative_to(Path(path)).as_posix() for file in files]
     if known is None:
         return read_samples(path), names
-    found = [known.get(file.resolve()) for file in files]
-    if None in found:
-        missing = f"{found.count(None)} of {len(found)} images of {path}, such as {files[found.index(None)]}"
+    labelled = [known.get(file.resolve()) for file in files]
+    if None in labelled:
+        missing = f"{labelled.count(None)} of {len(labelled)} images of {path}, such as {files[labelled.index(None)]}"
         raise InputError(f"{labels} has no label for {missing}; its files are as seen from its own folder")
-    return (read_samples(path), np.array(found)), names
+    return (read_samples(path), np.array(labelled)), names

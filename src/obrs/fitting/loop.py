@@ -40,14 +40,14 @@ def fit(
     import torch
 
     values = []
-    with torch.enable_grad(), bar("fitting", check_count(steps, "steps"), progress) as tell:
+    with torch.enable_grad(), bar("fitting", check_count(steps, "steps"), progress) as update:
         for step in range(steps):
             value = loss(step)
             descend(optimiser, value)
             if schedule is not None:
                 schedule.step()
             values.append(value.detach())
-            tell(step + 1, f"loss {float(values[-1]):.3g}" if step % 10 == 9 else "")
+            update(step + 1, f"loss {float(values[-1]):.3g}" if step % 10 == 9 else "")
     return torch.stack(values)
 
 
@@ -110,7 +110,7 @@ def fit_best(
     begun, stopped, step = perf_counter(), "", 0
     history: list[tuple[int, float]] = []
     best, weights = inf, _copy(averaged.module)
-    with bar("fitting", steps, progress) as tell, torch.enable_grad():
+    with bar("fitting", steps, progress) as update, torch.enable_grad():
         try:
             while not stopped:
                 if step % every == 0 or step == steps:
@@ -132,7 +132,7 @@ def fit_best(
                 schedule.step()
                 averaged.update_parameters(module)
                 step += 1
-                tell(step, f"held-out loss {best:.4f}")
+                update(step, f"held-out loss {best:.4f}")
         except KeyboardInterrupt:
             stopped = f"interrupted at step {step}"
             with torch.no_grad():

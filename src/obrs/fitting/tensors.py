@@ -67,9 +67,9 @@ def fill_module(module: Any, tensors: Mapping[str, Any], what: str, path: str | 
 
 def first_difference(module: Any, tensors: Mapping[str, Any]) -> str:
     """Return the first weight in which a module and a file differ, in words; empty if there is none."""
-    own = module.state_dict()
-    for name in [*own, *tensors]:
-        given, stored = (f"shape {tuple(x[name].shape)}" if name in x else "nothing" for x in (own, tensors))
+    expected = module.state_dict()
+    for name in [*expected, *tensors]:
+        given, stored = (f"shape {tuple(x[name].shape)}" if name in x else "nothing" for x in (expected, tensors))
         if given != stored:
             return f"{name} has {stored} there and {given} here"
     return ""

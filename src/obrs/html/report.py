@@ -210,24 +210,24 @@ def _ratio_page(source: Source, groups: Any, real: Any, budget: Any, n: Any, tit
     return fill("report.html", text=text, html={"data": script_json(content), "plan": table})
 
 
-def slider(source: Source, groups: Groups | None = None, asked: float | None = None) -> list[float]:
+def slider(source: Source, groups: Groups | None = None, budget: float | None = None) -> list[float]:
     """Return the budgets of the slider, ascending: 1, then log-spaced ones of three digits, with the round ones exact.
 
     They end at the first round one beyond M, where rejection is exact, or at 256; at a budget that was asked for if it
     is larger; and where no row would be kept. Below the least that can be met there is only 1, the model itself. Groups
     with a constant each have the round ones only: a plan by groups takes longer.
     """
-    profile, first, most = source.profile, 1.0 if asked is None else check_budget(asked), inf
+    profile, first, most = source.profile, 1.0 if budget is None else check_budget(budget), inf
     profile.rate(first)  # raises if it cannot be met
     least = 1 / profile.possible
     if groups is not None:
         reach = Reach.measure(profile.log_ratio, groups)
-        reach.check(np.full(len(groups.size), asked or 1e300), groups.labels)
+        reach.check(np.full(len(groups.size), budget or 1e300), groups.labels)
         least, most = float(max(1 / reach.possible)), float(max(groups.size))
     elif source.ids is not None and source.cost is None:
         most = max(float(profile.size), 2.0)
     if most < max(first, 2.0):
-        raise InputError(f"nothing would be kept at budget {asked or 2:g}: it must be at most {most:g}")
+        raise InputError(f"nothing would be kept at budget {budget or 2:g}: it must be at most {most:g}")
     beyond = [k for k in ROUND if k > max(profile.max_budget, least) * (1 + 1e-9)]
     top = min(max(float(beyond[0] if beyond else ROUND[-1]), *shorten([2 * least], 3), first), most)
     steps = max(min(_POINTS, round(log(top / least) / _STEP)), 1)

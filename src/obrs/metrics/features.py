@@ -102,7 +102,7 @@ def extract(
     if path is not None and (known := _read(path, source.n)) is not None:
         return known
     torch, parts, done = _torch(), [], 0
-    with bar("features", source.n, progress) as tell, torch.no_grad():
+    with bar("features", source.n, progress) as update, torch.no_grad():
         for block in source.blocks(_BLOCK):
             x = to_floats(block) if block.dtype == np.uint8 else block.astype(np.float32, copy=False)
             part = extractor(torch.as_tensor(block if isinstance(extractor, Extractor) else x))
@@ -111,7 +111,7 @@ def extract(
             if part.ndim != 2 or len(part) != len(block):
                 raise InputError(f"features must have shape ({len(block)}, k), got {tuple(part.shape)}")
             parts.append(np.asarray(host_view(part), dtype=np.float32))
-            tell(done := done + len(block))
+            update(done := done + len(block))
     whole = np.concatenate(parts)
     if path is not None:
         _write(path, whole)

@@ -167,7 +167,7 @@ def _distance(frame: _Frame, w: Floats, mean: Floats, trace: float) -> tuple[flo
     second is |v|² + sum v_i² v_j²/(s_i + s_j) + sum s_i/2. Here v are the coordinates in which the rows of both sides
     have the covariance diag(s).
     """
-    moments, own = _moments(frame.z, w), float(w @ w)
+    moments, squares = _moments(frame.z, w), float(w @ w)
     values, vectors = np.linalg.eigh(moments.covariance)
     s = frame.scale * np.sqrt(np.maximum(values, 0.0))
     value = float(mean @ mean) + frame.trace + trace - 2 * float(s.sum())
@@ -186,7 +186,7 @@ def _distance(frame: _Frame, w: Floats, mean: Floats, trace: float) -> tuple[flo
     of_fake = np.sum((x + 2 * pull) * x, axis=1, dtype=np.float64) - bent
     square = float(some @ some)
     if square > 0:
-        excess += own * (float(some**2 @ second) / square / 2 + trace - s.sum())
+        excess += squares * (float(some**2 @ second) / square / 2 + trace - s.sum())
     if w.min() < w.max():  # rows bend the moments towards themselves, heavy ones more: as if each had been left out
         of_fake -= some * second
     centre = float(some @ of_fake) / float(some.sum() or 1.0)

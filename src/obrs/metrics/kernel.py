@@ -104,12 +104,12 @@ def _all_rows(value: Floats) -> Influence:
 
 def _means(x: Floats, mass: Floats) -> tuple[Floats, Floats]:
     """Return for each row the mean over all rows by each line of masses, `(budgets, n)`, and its value with itself."""
-    means, own = np.zeros((len(mass), len(x))), np.empty(len(x))
+    means, diagonal = np.zeros((len(mass), len(x))), np.empty(len(x))
     for part, block in _blocks(x):
         means[:, part] += (block @ mass[:, part.start :].T).T
-        own[part] = np.diagonal(block)
+        diagonal[part] = np.diagonal(block)
         means[:, part.stop :] += mass[:, part] @ block[:, part.stop - part.start :]
-    return means, own
+    return means, diagonal
 
 
 def _blocks(x: Floats, y: Floats | None = None) -> Iterator[tuple[slice, Floats]]:

@@ -223,14 +223,14 @@ def _radii(points: "_Points", k: int, group: Ints | None) -> Floats:
     if group is None:
         radius = np.empty((1, n), dtype=points.x.dtype)
         for block in points.blocks():
-            distance = points.squares(block, points, own=True)
+            distance = points.squares(block, points, exclude_self=True)
             distance.partition(k - 1)
             radius[0, block] = distance[:, k - 1]
         return radius
     listed = min(k + k // 4 + _SPARE, n - 1)
     radius = np.zeros((1 + GROUPS, n), dtype=points.x.dtype)
     for block in points.blocks():
-        distance = points.squares(block, points, own=True)
+        distance = points.squares(block, points, exclude_self=True)
         nearest = np.argpartition(distance, listed - 1)[:, :listed]
         near = np.take_along_axis(distance, nearest, axis=1)
         order = np.argsort(near, axis=1)
@@ -266,14 +266,14 @@ class _Points:
     def blocks(self) -> Iterator[slice]:
         return (slice(start, min(start + _BLOCK, len(self.x))) for start in range(0, len(self.x), _BLOCK))
 
-    def squares(self, block: slice, other: "_Points", *, own: bool = False) -> Floats:
+    def squares(self, block: slice, other: "_Points", *, exclude_self: bool = False) -> Floats:
         """Return the squared distances of a block to all other points; those of points to themselves are infinite."""
         distance = self.x[block] @ other.x.T
         distance *= -2
         distance += self.norms[block, None]
         distance += other.norms
         np.maximum(distance, 0, out=distance)
-        if own:
+        if exclude_self:
             distance[np.arange(len(distance)), np.arange(block.start, block.stop)] = np.inf
         return distance
 

@@ -133,15 +133,15 @@ class Weightings(Pool):
         if self.groups is not None:
             code = np.unique(self.groups, return_inverse=True)[1].reshape(-1)
         mass = self.weights / self.weights.sum(axis=1, keepdims=True)
-        own, size = code[influence.rows], np.bincount(code)
+        codes, size = code[influence.rows], np.bincount(code)
         parts = np.empty_like(influence.value)
         for line, unit in enumerate(influence.value):
             slope = self.slopes[line, influence.rows] * influence.times
-            total, moved = (np.bincount(own, weights, len(size)) for weights in (slope, slope * unit))
-            mean = np.divide(moved, total, out=np.zeros_like(moved), where=total > 0)[own]
+            total, moved = (np.bincount(codes, weights, len(size)) for weights in (slope, slope * unit))
+            mean = np.divide(moved, total, out=np.zeros_like(moved), where=total > 0)[codes]
             # a row adds to what its group may keep; with shares it adds to all groups alike, whatever it is
             even = np.bincount(code, mass[line]) / size if self.shares is None else np.zeros(len(size))
-            parts[line] = mass[line, influence.rows] * (unit - mean) + even[own] * mean
+            parts[line] = mass[line, influence.rows] * (unit - mean) + even[codes] * mean
         return parts * np.sqrt(influence.times)
 
     def restrict(self, stay: Floats) -> Floats:
@@ -211,7 +211,7 @@ def _solve(log_ratio: Floats, keys: Sequence[Key], groups: Any, shares: Any) -> 
             continue
         weights[line] = 0.0
         for label, k in zip(grouped.labels, grouped.budgets or (), strict=True):
-            own = groups == label
+            member = groups == label
             if k < np.inf:
-                weights[line, own], slopes[line, own] = POOL_RULES[rule](log_ratio[own], k)
+                weights[line, member], slopes[line, member] = POOL_RULES[rule](log_ratio[member], k)
     return weights, slopes

@@ -87,8 +87,8 @@ class ConvCritic(nn.Module):  # type: ignore[misc]
         h = self.features(x)
         out = self.head(h)
         if self.embed is not None:
-            own = self.embed(label).reshape(len(h), self.heads, -1)
-            out = out + (own.to(h) @ h[:, :, None])[:, :, 0]
+            projection = self.embed(label).reshape(len(h), self.heads, -1)
+            out = out + (projection.to(h) @ h[:, :, None])[:, :, 0]
         return out[:, 0] if self.heads == 1 else out
 
 

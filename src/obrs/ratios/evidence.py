@@ -322,18 +322,18 @@ def class_means(fake: Floats, labels: Any, shares: dict[Any, float], real: int |
     """
     means = []
     for label, share in shares.items():
-        own = fake[np.asarray(labels) == label]
-        top = float(own.max(initial=-inf))
+        part = fake[np.asarray(labels) == label]
+        top = float(part.max(initial=-inf))
         if top == -inf:
             means.append(ClassMean(label, nan, inf, False))
             continue
-        r = np.exp(own - top)
+        r = np.exp(part - top)
         mean = float(r.mean())
-        relative = float(r.std()) / mean / sqrt(len(own))
+        relative = float(r.std()) / mean / sqrt(len(part))
         counted = (1 - share) / (share * real) if real else 0.0
-        counted += (1 - len(own) / len(fake)) / len(own)
-        excess = log(mean) + top + log(len(own) / len(fake)) - log(share)
-        means.append(ClassMean(label, excess, sqrt(relative**2 + counted), relative <= _PRECISE and len(own) > 1))
+        counted += (1 - len(part) / len(fake)) / len(part)
+        excess = log(mean) + top + log(len(part) / len(fake)) - log(share)
+        means.append(ClassMean(label, excess, sqrt(relative**2 + counted), relative <= _PRECISE and len(part) > 1))
     return means
 
 

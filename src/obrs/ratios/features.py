@@ -180,8 +180,8 @@ def critic_features(critic: Any, layer: str | None = None) -> Features:
         raise InputTypeError(
             f"critic must be a torch module, got {type(critic).__name__}; a callable is features itself"
         )
-    own = getattr(critic, "features", None)
-    if layer is not None or not callable(own) or isinstance(own, nn.Module):  # a module is a part, maybe the first
+    method = getattr(critic, "features", None)
+    if layer is not None or not callable(method) or isinstance(method, nn.Module):  # a module is only a part
         names = {name: part for name, part in critic.named_modules() if name}
         linear = [name for name, part in names.items() if isinstance(part, nn.Linear)]
         if layer is None and not linear:

@@ -785,8 +785,8 @@ def _load_network(spec: dict[str, Any], tensors: dict[str, Tensor], given: Any) 
     if spec["network"] is None and given is None:
         raise InputError(f"this ratio has a network of your own, {kind}; pass load_ratio(path, network={kind}(...))")
     inner = deepcopy(given) if spec["network"] is None else build(spec["network"])
-    own = {name: value for name, value in tensors.items() if "." not in name}  # those with a dot are of the network
-    network = RatioNetwork(inner, spec["form"], **own)
+    buffers = {name: value for name, value in tensors.items() if "." not in name}  # those with a dot are of the network
+    network = RatioNetwork(inner, spec["form"], **buffers)
     if differs := first_difference(network, tensors):
         raise InputError(f"the network given is not built like the one in the file: {differs}")
     network.load_state_dict(tensors)

@@ -113,7 +113,7 @@ def fit_latent_weights(
     critic = draw.network(real[0].numel(), width, layers) if critic is None else critic
     optimiser_w = torch.optim.Adam(network.parameters(), lr=lr_w, betas=betas)
     optimiser_d = torch.optim.Adam(critic.parameters(), lr=lr_d, betas=betas)
-    with torch.enable_grad(), bar("fitting", check_count(steps, "steps"), progress) as tell:
+    with torch.enable_grad(), bar("fitting", check_count(steps, "steps"), progress) as update:
         for step in range(steps):
             for _ in range(critic_steps):
                 x = real[draw.index(len(real), batch)]
@@ -127,7 +127,7 @@ def fit_latent_weights(
             gain = (w * (score - score.min())).mean()
             penalty = penalty_mean * (w.mean() - 1) ** 2 + penalty_max * (torch.relu(w - largest) ** 2).mean()
             descend(optimiser_w, penalty - gain)
-            tell(step + 1)
+            update(step + 1)
     return _measure_weights(network, draw)
 
 

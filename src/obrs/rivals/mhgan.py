@@ -104,7 +104,7 @@ class MHGAN:
         warn_of_train_mode(model.generate, model.log_ratio)
         parts: list[Samples] = []
         chains = kept = 0
-        with bar("sampling", n, progress) as tell:
+        with bar("sampling", n, progress) as update:
             while kept < n:
                 if chains >= _MOST_CHAINS * n:
                     message = f"only {kept} of {chains} chains moved in {self.steps} steps, {n} are wanted"
@@ -114,7 +114,7 @@ class MHGAN:
                 block = np.arange(chains, chains + min(some, self.batch_size))
                 parts.append(self._block(model, block, left, seed))
                 chains, kept = chains + len(block), kept + len(parts[-1])
-                tell(kept)
+                update(kept)
         return join(parts)
 
     def _block(self, model: Model, chains: Numbers, most: int, seed: int) -> Samples:

@@ -71,12 +71,12 @@ class _Refiner(ABC):
             raise InputTypeError(f"{type(self).__name__} needs torch; give Model(..., like=...) its tensor or device")
         warn_of_train_mode(model.generate, model.log_ratio)
         parts = []
-        with sys.modules["torch"].inference_mode(False), bar("sampling", n, progress) as tell:
+        with sys.modules["torch"].inference_mode(False), bar("sampling", n, progress) as update:
             ready, calls = self._prepare(model, seed)
             for start in range(0, n, self.batch_size):
                 stop = min(start + self.batch_size, n)
                 parts.append(ready._refine(model, np.arange(start, stop), seed))
-                tell(stop)
+                update(stop)
         calls = calls + self._cost(n)
         return keep_all(concatenate(parts), np.arange(n), calls=calls, seconds=perf_counter() - begun)
 

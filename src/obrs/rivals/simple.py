@@ -207,10 +207,10 @@ class _Choice(ABC):
         size = max(n, ceil(n * float(self.budget) * (1 - 1e-12)))  # 10 times 1.1 makes 11 proposals, not 12
         warn_of_train_mode(check_model(model).generate, model.log_ratio)
         parts = []
-        with bar("sampling", size, progress) as tell:
+        with bar("sampling", size, progress) as update:
             for part in Run(partial(model.propose, seed=seed), model.score, self.batch_size).make(0, size):
                 parts.append(part)
-                tell(part.next_id)
+                update(part.next_id)
         pool = join(parts)
         index = self._choose(pool, model, n, seed)
         if len(index) < n:
