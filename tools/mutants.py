@@ -144,7 +144,7 @@ MUTANTS = [Mutant(*row) for row in (
     ("the doctor takes 1/r for r", "ratios/test_doctor.py::test_the_score_test_is_normal_and_counts_what_it_says",
      "ratios/evidence.py", "-np.logaddexp(0.0, scores + log(n / m))", "-np.logaddexp(0.0, log(n / m) - scores)"),
     ("p(y) / q(y) upside down", "ratios/test_doctor.py::test_class_means_are_the_quotients_of_the_shares",
-     "ratios/evidence.py", "+ log(len(own) / len(fake)) - log(share)", "- log(len(own) / len(fake)) + log(share)"),
+     "ratios/evidence.py", "+ log(len(part) / len(fake)) - log(share)", "- log(len(part) / len(fake)) + log(share)"),
     ("1/K for K", "test_exact_loss_has_the_gradient_of_the_divergence_after_rejection",
      "training/losses.py", "-torch.exp(-cut.log_rate) * of.dual", "-torch.exp(cut.log_rate) * of.dual"),
     ("<= for <: the largest ratio has a gradient",
@@ -161,7 +161,7 @@ MUTANTS = [Mutant(*row) for row in (
     ("the radius is that of the next neighbour", "test_it_is_that_of_prdc_in_float64",
      "metrics/neighbours.py", "distance[:, k - 1]", "distance[:, k]"),
     ("the constant does not move with the pool", "test_errors_know_that_constants_are_solved_for",
-     "metrics/weightings.py", "influence.rows] * (unit - mean) + even[own] * mean", "influence.rows] * unit"),
+     "metrics/weightings.py", "influence.rows] * (unit - mean) + even[codes] * mean", "influence.rows] * unit"),
 )]
 # fmt: on
 
