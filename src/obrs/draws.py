@@ -107,7 +107,7 @@ def priority_key(log_ratio: Any, ids: Any, *, seed: int = 0) -> Array:
 
 
 def _accept_uniforms(ids: Any, seed: int, x: Array, name: str) -> Array:
-    """Return the uniform, in float64, by which acceptance decides on each id, where `x` lives and of its shape."""
+    """Return the float64 uniform that decides on each id, in the shape of `x` and on its device."""
     u = uniform_columns(ids, range(1), seed=seed, purpose=Purpose.ACCEPT, like=x, dtype="float64")[..., 0]
     if tuple(u.shape) != tuple(x.shape):
         raise InputError(f"{name} and ids must have one shape, got {tuple(x.shape)} and {tuple(u.shape)}")
@@ -196,7 +196,7 @@ def mixer(seed: int, purpose: Purpose) -> tuple[int, int, tuple[tuple[int, int],
 
 
 def _deliver(fill: Any, ids: Any, keys: Array, tail: Any, like: Any = None, dtype: Any = None) -> Array:
-    """Let `fill(ids, keys, out)` compute in NumPy, or in torch on an accelerator, and hand `out` over."""
+    """Run `fill(ids, keys, out)` in NumPy, or in torch on an accelerator, and return `out` as an array like `like`."""
     target = _prototype(like)
     name = _dtype_name(target, dtype)
     native = _uses_torch(target)
@@ -308,7 +308,7 @@ def _prototype(like: Any) -> Array:
 
 
 def _dtype_name(target: Array, dtype: Any) -> str:
-    """Return "float32" or "float64", as asked for or else as suits `target`: the widest there is for integers."""
+    """Return "float32" or "float64", as requested, or else to match `target`: for integers the widest available."""
     widest = "float64" if "float64" in str(_arrays.widest(array_namespace(target))) else "float32"
     if dtype is None:
         default = str(target.dtype)

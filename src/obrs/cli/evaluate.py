@@ -61,7 +61,7 @@ def evaluate(
 
 
 def _read(file: str, fake: str, id: str, shares: str | None, **shared: Any) -> dict[str, Any]:
-    """Return log-ratios and groups of the proposals; those of a folder are found by the names of its files.
+    """Return log-ratios and groups of the proposals; those of a folder are matched by file name.
 
     A proposal without a score that is skipped has r = 0, and is never kept.
     """

@@ -114,7 +114,7 @@ def _load(scores: Any, n: Any, shares: str | None) -> tuple[Any, float, int | No
 
 
 def _notes(pool: Any, rows: Any, amount: str) -> list[str]:
-    """Return what to know about a plan, in lines that fit the terminal."""
+    """Return the notes on a plan, in lines that fit the terminal."""
     from ..profile import removable_kl
 
     notes = ["low–high is a 95 % interval; precision is at recall 0.9", amount]

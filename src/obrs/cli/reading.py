@@ -65,7 +65,7 @@ class Scores:
 
     @cached_property
     def reading(self) -> Reading:
-        """Which columns decide, found where there is one choice."""
+        """Which columns decide: those named, or found if there is only one choice."""
         return Reading.find(self.sources, **self.columns)
 
     def load(self, *more: str | None) -> Rows:
@@ -141,7 +141,7 @@ def _find_beta(scores: Scores, n: int, kl: float) -> tuple[float, str]:
 
 
 def read_shares(text: str | None, group: str | None, delimiter: str | None = None, header: bool = True) -> Any:
-    """Return shares by label as an option says them, `a=0.7,b=0.3`, or `equal`.
+    """Return shares by label from an option such as `a=0.7,b=0.3`, or `equal`.
 
     A file with the column `group`, or with one column only, is counted: its labels are those of real samples, and what
     it does not have is not kept.
@@ -160,7 +160,7 @@ def read_shares(text: str | None, group: str | None, delimiter: str | None = Non
 
 
 def group_labels(batch: Batch, group: str, shares: Any = None) -> tuple[Numbers, Any]:
-    """Return the label of each row, a number where all labels are, and the shares of all labels."""
+    """Return the label of each row, as numbers if all labels are numbers, and the shares of all labels."""
     codes, names = batch.labels(group)
     are_numbers = all(name.removeprefix("-").isdecimal() for name in names)
     known = {name: int(name) if are_numbers else name for name in names}

@@ -108,7 +108,7 @@ def report(
 
 
 def _read_real(file: str, reading: Any, header: bool) -> Any:
-    """Return the log-ratios of real samples: of a column of the same name, or the only one, and of the same kind."""
+    """Return the log-ratios of real samples, from the column of the same name or the only one, and of the same kind."""
     from .reading import open_scores
 
     if reading.kind == "reward":
@@ -119,7 +119,7 @@ def _read_real(file: str, reading: Any, header: bool) -> Any:
 
 
 def _code(file: str, scores: Any) -> list[tuple[str, list[str]]]:
-    """Return what to copy, in parts between which the budget stands."""
+    """Return the code to copy, in parts; the page puts the budget between them."""
     facts = {**scores.columns, **scores.options}
     facts |= {"column": scores.reading.column, "kind": scores.reading.kind}
     seed, facts["header"], facts["skip_bad"] = facts.pop("seed"), facts["header"] and None, facts["skip_bad"] or None

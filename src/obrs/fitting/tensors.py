@@ -40,7 +40,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Any], facts: Mapping[str, An
 
 
 def read_tensors(path: str | os.PathLike[str], what: str) -> tuple[Tensors, Facts]:
-    """Return the tensors of a file and its facts; `what` it should be, in words, is for the error."""
+    """Return the tensors and the plain values of a file; errors say that it is not `what`."""
     try:
         from safetensors import SafetensorError, safe_open
     except ImportError as error:

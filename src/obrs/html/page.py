@@ -35,7 +35,7 @@ _SUFFIXES = (*SUFFIXES, ".webp", ".gif", ".bmp")
 
 
 def page_path(path: str | os.PathLike[str]) -> Path:
-    """Return where a page goes; refuse at once, before any work, what is no place for a page."""
+    """Return the path of a page; raise before any work if it cannot be written there."""
     target = as_path(path, "out")
     if target.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"a page is written as .html, got {target}")
@@ -79,7 +79,7 @@ def cut(text: Any, size: int) -> str:
 
 
 def show(samples: Any, rows: Any, size: int, folder: Any = None) -> tuple[str, list[str], str]:
-    """Return what a page shows of these rows, or of the first of them, as far as there is room.
+    """Return what a page shows of these rows, or of as many of the first as there is room for.
 
     That is the kind, "text" or "image"; the texts, or the images as data URIs; and how they were cut, if they were.
 
@@ -119,7 +119,7 @@ def show(samples: Any, rows: Any, size: int, folder: Any = None) -> tuple[str, l
 
 
 def _show_texts(texts: list[str]) -> tuple[str, list[str], str]:
-    """Return the texts that fit the limit; if those were few, a few more, cut until they fit."""
+    """Return the texts that fit the limit; if these would be few, return more of them, cut to fit."""
     for length in (None, *_LENGTHS):
         shown = texts if length is None else [cut(text, length) for text in texts[:_FEW]]
         sizes = np.cumsum([len(script_json(text).encode()) + 1 for text in shown])
@@ -130,7 +130,7 @@ def _show_texts(texts: list[str]) -> tuple[str, list[str], str]:
 
 
 def _show_images(images: list[Any]) -> tuple[str, list[str], str]:
-    """Return images at the first size at which all of them fit, or at the last."""
+    """Return the images at the largest size at which all fit, or else at the smallest."""
     for side in _SIDES:
         drawn = [_encode(image, side) for image in images]
         if sum(map(len, drawn)) <= _IMAGES:
@@ -151,7 +151,7 @@ def _path_below(folder: Any, item: str | Path) -> Path:
 
 
 def _array_images(values: Any) -> list[Any]:
-    """Return the images of an array: bytes, or floats in [-1, 1]; without any value below 0, in [0, 1]."""
+    """Return the images of an array: bytes, or floats in [-1, 1], or in [0, 1] if none is negative."""
     library = pillow()
     is_light = values.dtype.kind == "f" and values.min(initial=0.0) >= 0
     images = read_images(values, pixels=(0, 1) if is_light else None, name="samples")
@@ -173,7 +173,7 @@ def _shrink(picture: Any) -> Any:
 
 
 def _encode(image: Any, side: int) -> str:
-    """Return an image as a data URI; pixels of small ones are meant to be seen."""
+    """Return an image as a data URI: small ones as PNG, whose pixels are meant to be seen."""
     small, file = image.copy(), io.BytesIO()
     small.thumbnail((side, side))
     kind = "png" if max(small.size) <= 48 else "jpeg"

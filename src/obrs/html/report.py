@@ -160,7 +160,7 @@ def report(
 
 
 def _find_source(source: Any, samples: Any, seed: int) -> Source:
-    """Return what a page is about, from what `report` takes, with Python that does what the page shows."""
+    """Return the source of a page from the arguments of `report`, with Python code that does what the page shows."""
     if isinstance(source, str | os.PathLike):
         raise InputTypeError(f"report takes log-ratios or a Profile, got a path; try `obrs report {source}`")
     parts = ["log_c = profile.log_c(", ")  # accept with probability min(exp(log_ratio + log_c), 1)"]
@@ -236,7 +236,7 @@ def slider(source: Source, groups: Groups | None = None, budget: float | None = 
 
 
 def _plan(profile: Profile, budgets: list[float], recall: float, groups: Groups | None) -> Plan:
-    """Return what each budget buys; by groups without intervals, and as unreliable as without groups."""
+    """Return what each budget buys; plans by groups have no intervals, and the marks of the plan without groups."""
     plan = profile.plan(budgets, recall=recall)
     if groups is None or max(budgets) == 1:
         return plan
@@ -324,7 +324,7 @@ def _list_rows(source: Source, last: Floats) -> dict[str, Any] | bool:
 
 
 def _tuned_page(tuned: Any, samples: Any, title: str) -> str:
-    """Return the page of what `obrs.tune` returned: if it was given a model, with proposals that nothing has seen."""
+    """Return the page of a result of `obrs.tune`; if that had a model, on proposals that nothing was fitted on."""
     if tuned.kept is None:
         ids = np.arange(tuned.start, tuned.start + _DRAWN)
         samples = propose_batch(tuned.propose, ids)

@@ -76,14 +76,14 @@ def check_weights(weights: Any, n: int) -> Floats:
 
 
 def check_rows(real: Floats, weights: Floats) -> None:
-    """Raise unless both sides have pairs of rows: two of real, and of the fakes two of some weight at every budget."""
+    """Raise unless there are two real rows, and two fakes of positive weight at every budget."""
     least = float(effective_size(weights).min())
     if len(real) < 2 or least < 1 + 1e-12:
         raise InputError(f"real and fake must have at least 2 rows of some weight, got {len(real)} and {least:.3g}")
 
 
 def effective_size(weights: Floats) -> Floats:
-    """Return how many rows of equal weight know a mean as well, Kish's effective number, for each line of weights.
+    """Return Kish's effective sample size of each line of weights.
 
     Example:
         >>> effective_size(np.array([[1.0, 1.0, 0.0]]))

@@ -1,4 +1,4 @@
-"""Distances of weighted fakes, with errors: KL on cells of the plane, and in principal components of features."""
+"""Distances of weighted fakes to real samples, with errors: KL on cells of the plane, and in principal components."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Cells:
         return cls(tuple(np.quantile(column, np.arange(1, side) / side) for column in real.T))
 
     def distance(self, real: Floats, fake: Floats, lines: Floats) -> Curve:
-        """Return KL(real||fake) on the cells, with half a point in each cell of the fakes."""
+        """Return KL(real||fake) on the cells, with half a point added to each cell of the fakes."""
         side = len(self.edges[0]) + 1
         one, two = (
             np.searchsorted(self.edges[0], x[:, 0]) * side + np.searchsorted(self.edges[1], x[:, 1])
@@ -48,7 +48,7 @@ class Cells:
 
 
 def principal_distance(real: Floats, components: int = 128) -> Callable[[Floats, Floats, Floats], Curve]:
-    """Return Fréchet's distance, of few samples the kernel distance, in the principal components of real features.
+    """Return the Fréchet distance in principal components of real features; for few samples the kernel distance.
 
     It is a function of real features, fake features, and lines of weights of the fakes.
     """

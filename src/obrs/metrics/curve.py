@@ -42,7 +42,7 @@ class Influence(NamedTuple):
 
 
 class Effects(NamedTuple):
-    """A distance at each budget, by how much it is too large at this n, and the influence of the rows of each side."""
+    """A distance at each budget, its excess at this n, and the influence of the rows of each side."""
 
     value: Floats
     excess: Floats
@@ -102,7 +102,7 @@ class Curve:
         return Estimate(result.value, low, high, result.standard_error)
 
     def difference(self, budget: int, other: int, confidence: float = 0.95) -> Estimate:
-        """Return the value at one budget less that at another, by their positions, with an interval."""
+        """Return the value at one budget minus that at another, by their positions, with an interval."""
         parts = self.parts[budget] - self.parts[other]
         return self._interval(self.value[budget] - self.value[other], parts, confidence)
 

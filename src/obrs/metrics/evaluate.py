@@ -145,7 +145,7 @@ def evaluate(
 
 
 def read_samples(source: Any, pixels: tuple[float, float] | None = None) -> Any:
-    """Return samples as arrays, with labels as a pair: as they were given, or from files, images as floats in [-1, 1].
+    """Return samples as an array, or a pair with labels; images that are read from files are floats in [-1, 1].
 
     Example:
         >>> read_samples(np.ones((2, 3))).shape

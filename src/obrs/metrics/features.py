@@ -119,7 +119,7 @@ def extract(
 
 
 def _gradients(x: Tensor) -> Tensor:
-    """Return 144 numbers of grey images, 176 of colour: where edges are, which way they run, and how light it is.
+    """Return 144 numbers per grey image, 176 per colour image: positions and directions of edges, and brightness.
 
     No label, no training and no download: every constant is in this function. Images are resized to 32x32; in each of
     4x4 cells the strength of the gradient is averaged for 8 directions, and a square root is taken; the mean of each
@@ -227,7 +227,7 @@ def _cache_path(extractor: Extractor, digest: str) -> Path:
 
 
 def _read(path: Path, n: int) -> Floats | None:
-    """Return the features in a file of the cache; None if there is none, or it is broken."""
+    """Return the features in a file of the cache, or None if it is missing or broken."""
     try:
         with path.open("rb") as file:
             features: Floats = np.lib.format.read_array(file, allow_pickle=False)

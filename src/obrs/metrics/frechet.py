@@ -108,7 +108,7 @@ def frechet_effects(real: Floats, fake: Floats, weights: Floats) -> Effects:
 
 
 class _Side(NamedTuple):
-    """Rows that influences are computed of: which, less the mean of real, and in the coordinates of the frame."""
+    """Rows whose influence is computed: their numbers, less the mean of real, and in the coordinates of the frame."""
 
     rows: Floats
     x: Floats
@@ -253,7 +253,7 @@ def _moments(x: Floats, weights: Floats) -> _Moments:
 
 
 def _root(covariance: Floats) -> Floats:
-    """Return B with B Bᵀ = covariance: by Cholesky, or where there is no inverse from eigenvectors."""
+    """Return B with B Bᵀ = covariance: by Cholesky, or from eigenvectors if it is singular."""
     try:
         return np.asarray(np.linalg.cholesky(covariance))
     except np.linalg.LinAlgError:
@@ -262,7 +262,7 @@ def _root(covariance: Floats) -> Floats:
 
 
 def _some_rows(x: Floats) -> Floats:
-    """Return all rows, or a random subset if there are many: its error and excess are as good to a few per cent."""
+    """Return all rows, or if there are many a random subset, whose error and excess agree to a few per cent."""
     most = max(_NUMBERS // x.shape[1], _FEWEST)
     if len(x) <= most:
         return np.arange(len(x))

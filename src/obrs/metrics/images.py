@@ -39,7 +39,7 @@ class ImageSet:
     parts: Callable[[], Iterator[Any]] = field(repr=False)
 
     def blocks(self, size: int) -> Iterator[Floats]:
-        """Yield the images as `(n, channels, height, width)`, uint8 or floats in [-1, 1], so many at a time."""
+        """Yield the images as `(n, channels, height, width)`, uint8 or floats in [-1, 1], `size` at a time."""
         return (self.read(start, min(start + size, self.n)) for start in range(0, self.n, size))
 
     def floats(self, start: int, stop: int) -> Floats:
@@ -194,7 +194,7 @@ def _array(x: Floats, pixels: tuple[float, float] | None, name: str) -> ImageSet
 
 
 def _range(x: Floats, pixels: tuple[float, float] | None, name: str) -> tuple[float, float]:
-    """Return black and white, after a look at every value."""
+    """Return the levels of black and white, after checking every value."""
     low, high = pixels or (-1.0, 1.0)
     least, most = float(x.min()), float(x.max())  # NaN if any is
     if not (np.isfinite(least) and np.isfinite(most)):

@@ -103,11 +103,11 @@ def neighbour_curves(
     draws: int = 4,
     seed: int = 0,
 ) -> dict[str, Curve]:
-    """Return all four of one pool at many budgets, with errors that are paired over budgets; all distances once.
+    """Return the four metrics of one pool at many budgets, with errors that are paired over budgets.
 
-    Errors are those of the jackknife: one group of real points and one of fakes are left out together, 20 times. The
-    radii become those of the points that stay, weights of `weightings` are solved for again, and of each draw stays
-    what is not in the group.
+    All distances are computed once. Errors are from the jackknife: one group of real points and one of fakes are left
+    out together, 20 times. The radii become those of the remaining points, weights of `weightings` are solved for
+    again, and each draw keeps what is not in the group.
 
     Args:
         real, fake, k: As for `neighbours`.
@@ -202,7 +202,7 @@ def _measure(
 
 
 def _stay(group: Ints | None, n: int) -> Ints:
-    """Return which points are there, first all and then those without each group: `(1 + groups, n)`."""
+    """Return masks of the points, first of all and then without each group: `(1 + groups, n)`."""
     all_ = np.ones((1, n), dtype=bool)
     return all_ if group is None else np.concatenate([all_, group != np.arange(GROUPS)[:, None]])
 
@@ -301,7 +301,7 @@ def _size(weights: Floats, size: Any, k: int) -> int:
 
 
 def _draw(weights: Floats, size: int, draws: Any, seed: int) -> list[Ints]:
-    """Draw so many fakes, again and again, and return their rows; all of them are drawn once."""
+    """Return the rows of each draw of `size` fakes; if that is all of them, there is one draw."""
     draws, seed = check_count(draws, "draws"), check_seed(seed)
     if size == len(weights):
         return [np.arange(size)]

@@ -18,7 +18,7 @@ __all__ = ["METRICS", "Metric", "Row", "Table"]
 
 @dataclass(frozen=True)
 class Metric:
-    """A column of the table: its title, where FD is FID for Inception alone, and which end is good."""
+    """A column of the table: its title, where FD is FID for Inception alone, and whether higher or lower is better."""
 
     title: str
     better: str
@@ -144,7 +144,7 @@ class Table:
         return notes
 
     def save(self, folder: str | os.PathLike[str], *, name: str = "evaluate") -> Path:
-        """Write a JSON and a PNG of this name into a folder, which is made if need be; return the folder."""
+        """Write a JSON and a PNG of this name into a folder, which is created if needed; return the folder."""
         home = as_path(folder, "folder")
         home.mkdir(parents=True, exist_ok=True)
         with rewrite(home / f"{name}.json") as file:
@@ -211,6 +211,6 @@ def _cell(row: Row, name: str) -> str:
 
 
 def _plain(x: float, digits: int) -> str:
-    """Return a number in so many digits, and without an exponent if it is between 1 and a million."""
+    """Return a number with `digits` significant digits, and without an exponent between 1 and a million."""
     text = f"{x:.{digits}g}"
     return f"{float(text):.0f}" if 1 <= abs(float(text)) < 1e6 and "e" in text else text

@@ -57,7 +57,7 @@ def _min_cr(a: Floats, budget: float) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True, eq=False)
 class Pool:
-    """Rows that are kept with probabilities that were given, whatever the other rows are.
+    """Rows with fixed probabilities of being kept, which do not depend on the other rows.
 
     Args:
         weights: Probability that each row is kept, up to a factor, `(lines, n)`: one line per budget.
@@ -156,7 +156,7 @@ class Weightings(Pool):
 
 
 def as_pool(weights: Any, n: int) -> Pool:
-    """Return weights of n rows as a pool: `Weightings` as they are, arrays as weights that are given."""
+    """Return the weights of n rows as a pool; `Weightings` stay as they are, arrays become fixed weights."""
     if isinstance(weights, Weightings) and weights.weights.shape[1] != n:
         raise InputError(f"the weightings are of {weights.weights.shape[1]} rows, and fake has {n}")
     return weights if isinstance(weights, Weightings) else Pool(check_weights(weights, n))

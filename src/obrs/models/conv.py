@@ -103,7 +103,7 @@ def pyramid(size: Any, width: Any) -> tuple[int, list[int]]:
 
 
 def group_norm(channels: int) -> nn.GroupNorm:
-    """Return the norm of a map, in groups of eight channels where they divide into such."""
+    """Return a group norm, with eight channels per group where their number allows it."""
     return nn.GroupNorm(gcd(8, channels), channels)
 
 

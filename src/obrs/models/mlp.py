@@ -130,7 +130,7 @@ def mlp_critic(
 
 
 class _Waves(nn.Module):  # type: ignore[misc]
-    """The first layer of a critic that sees waves, which are drawn once and stay."""
+    """The first layer of a critic that sees waves, which are drawn once and then fixed."""
 
     def __init__(self, waves: torch.Tensor) -> None:
         super().__init__()
@@ -160,6 +160,6 @@ def _shape(dim: Any) -> tuple[int, ...]:
 
 
 def _sizes(first: Any, width: Any, layers: Any, last: Any) -> list[int]:
-    """Return the sizes of a network whose hidden layers are alike."""
+    """Return the sizes of a network whose hidden layers have the same width."""
     hidden = [check_count(width, "width")] * check_count(layers, "layers")
     return [check_count(first, "latent"), *hidden, check_count(last, "heads")]

@@ -27,7 +27,7 @@ _ENOUGH, _FOLDS = 100_000, 5  # scores of each kind to choose a calibration by, 
 
 @dataclass(frozen=True)
 class Affine:
-    """A slope and an intercept: a shift, a temperature, or Platt scaling, by which of the two are fitted.
+    """A slope and an intercept: a shift, a temperature, or Platt scaling, depending on which of the two are fitted.
 
     Args:
         slope: At least 0; 1/T of a temperature, below 1 for an over-confident critic.
@@ -211,7 +211,7 @@ def cross_fitted(fit: Callable[[Any, Any], Any], scores: Pair, split: Pair) -> P
 
 
 def _where_finite(log_ratio: Array, formula: Callable[[Any, Array], Array]) -> Array:
-    """Apply a formula to finite numbers; infinite ones stay, also if the slope is 0."""
+    """Apply a formula to finite numbers; infinite ones stay as they are, even if the slope is 0."""
     x = as_floats(log_ratio, "log_ratio")
     xp = array_namespace(x)
     infinite = xp.isinf(x)

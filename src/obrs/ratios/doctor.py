@@ -300,7 +300,7 @@ def _drop_repeated(scores: Pair) -> tuple[Pair, tuple[int, int]]:
 
 
 def _drop_impossible(scores: Pair, repeated: tuple[int, int], rng: np.random.Generator) -> tuple[Pair, str]:
-    """Return the scores that a ratio can have, in random order, and the others in words; refuse too few.
+    """Return the scores that a ratio can have, in random order, and the others in words; raise if too few remain.
 
     Impossible are NaN, an infinite r of a fake, and r = 0 of a real sample.
     """
@@ -405,7 +405,7 @@ def _is_wrong_below(raw: Pair, top: float) -> bool:
 def _refine_verdict(
     verdict: _Verdict, at: AtBudget, budget: float, evidence: Evidence, missing: Estimate | None, nats: float
 ) -> _Verdict:
-    """Return the verdict at the budget: a harmless fault is fit, and what hardly overlaps is not."""
+    """Return the verdict at the budget: fit if the fault is harmless, and unfit if the samples hardly overlap."""
     shift = isinstance(verdict.calibration, Affine) and verdict.calibration.slope == 1
     if verdict.verdict == "repairable" and not shift and at.harmless(budget):
         why = "its fault does no harm at this budget, but weights and larger budgets need the repair"
@@ -457,7 +457,7 @@ def _means_by_label(scores: Pair, labels: tuple[Any, Any]) -> tuple[ClassMean, .
 def _notes(
     d: Diagnosis, after: Evidence, repeated: tuple[int, int], nats: float, *, told: bool, kind: str | None
 ) -> tuple[Note, ...]:
-    """Return the remarks of a page: on support, repeated rows, what a budget can remove, kind and classes."""
+    """Return the notes of a diagnosis: on support, repeated rows, what a budget can remove, kind and classes."""
     notes = []
     above, piled = float(np.mean(d.raw[0] > d.raw[1].max())), _share_piled(d.raw)
     if d.missing_support is not None:

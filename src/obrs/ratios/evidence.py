@@ -215,14 +215,14 @@ def reliability(real: Floats, fake: Floats, *, by: Pair | None = None) -> Reliab
 
 
 def _ranks(keys: Floats, weight: Floats) -> Floats:
-    """Return the place of ascending keys in [0, 1] by weight; equal keys share a place."""
+    """Return the weighted ranks of ascending keys, in [0, 1]; equal keys share a rank."""
     ends = np.concatenate([[0.0], np.cumsum(weight)])
     low, high = np.searchsorted(keys, keys, side="left"), np.searchsorted(keys, keys, side="right")
     return np.asarray((ends[low] + ends[high]) / 2)
 
 
 def _normal_score(square: float, freedom: int) -> float:
-    """Return the normal number that is as unlikely as this chi-squared number, by Wilson and Hilferty."""
+    """Return the standard normal score of a chi-squared statistic, by the approximation of Wilson and Hilferty."""
     spread = 2 / (9 * freedom)
     return (float(np.cbrt(square / freedom)) - (1 - spread)) / sqrt(spread)
 

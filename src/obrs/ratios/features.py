@@ -80,7 +80,7 @@ def as_features(given: Any) -> Features:
 
 
 def build_features(spec: Mapping[str, Any]) -> Features:
-    """Return the features of a file before their weights are loaded."""
+    """Build features from the spec in a file; their weights are still to be loaded."""
     from ..models.registry import build
 
     if "name" in spec:
@@ -167,7 +167,7 @@ def probe_features(images: Any, labels: Any, features: Any, *, penalty: float = 
 
 
 def critic_features(critic: Any, layer: str | None = None) -> Features:
-    """Return the features that a critic, or a classifier, has learned: what its last layer sees.
+    """Return the features that a critic, or a classifier, has learned: the inputs of its last layer.
 
     They are those of its method `features(x)`, if it has one, or else the inputs of its last linear layer. The critic
     is copied, and may be trained further without changing the features.

@@ -22,7 +22,7 @@ ONE, PER_CLASS, CALIBRATED = "one constant", "one constant per class", "one cons
 
 @dataclass(frozen=True)
 class Recipe:
-    """A weighted sum of log-ratios that have names, and how many constants a rule for it has; `obrs.tune` finds one.
+    """A weighted sum of named log-ratios, and how many constants a rule for it has; `obrs.tune` finds one.
 
     Args:
         coefficients: Of the log-ratios, by name.
@@ -38,7 +38,7 @@ class Recipe:
         return " + ".join(f"{b:.3g} × {name}" for name, b in self.coefficients) + f", {self.constants}"
 
     def score(self, scores: Mapping[str, Any], label: Any = None) -> Any:
-        """Return the sum of log-ratios whose values are known, of samples with these labels."""
+        """Return the weighted sum, given the values of the log-ratios of samples with these labels."""
         total = sum(b * scores[name] for name, b in self.coefficients)
         if not self.offsets:
             return total
@@ -75,7 +75,7 @@ class PooledRatio:
 
     @property
     def calibrated(self) -> bool:
-        """Whether this is a log-ratio, and not a sum or a power: without it there are rates, but no divergences."""
+        """Whether this is a log-ratio, and not a mere score, which has rates but no divergences."""
         return self.calibration is not None or [b for _, b in self.recipe.coefficients] == [1]
 
     def __call__(self, x: Any) -> Array:

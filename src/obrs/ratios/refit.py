@@ -166,7 +166,7 @@ class _Task:
         return lambda step: (real(step), fakes(step))
 
     def known_labels(self) -> Tensor:
-        """Return the labels that there are; none without labels."""
+        """Return the distinct labels; none if the samples have no labels."""
         return torch.zeros(0, dtype=torch.int64) if self.labels is None else self.labels
 
 
@@ -179,7 +179,7 @@ def _shuffle(batch: Batch, n: int, seed: int, device: Any) -> Callable[[int], Ba
 def _prepare(
     real: Any, propose: Any, method: Any, features: Any, columns: Columns, length: Any, held_out: float, seed: int
 ) -> _Task:
-    """Check both kinds of samples, look at them once if there are features, and hold a part of them out."""
+    """Check both kinds of samples, compute their features if there are any, and hold a part of them out."""
     whole = Batch.read(real, columns, "real").check("real")
     if callable(propose):
         with own_noise() as reseed:
@@ -338,7 +338,7 @@ class RatioNetwork(nn.Module):  # type: ignore[misc]
 
     @property
     def spec(self) -> dict[str, Any]:
-        """What makes it again, with the tensors of `state_dict`."""
+        """What rebuilds it, together with the tensors of `state_dict`."""
         return {"form": self.form, "network": getattr(self.network, "spec", None), "class": type(self.network).__name__}
 
     def forward(self, x: Tensor, y: Tensor = None) -> Tensor:
@@ -537,7 +537,7 @@ def _whiten(x: Tensor) -> Tensor:
 
 
 def _image(shape: tuple[int, ...]) -> tuple[int, int] | None:
-    """Return the channels and the side of a square image, whether its channels come first or last; None of no image."""
+    """Return the channels and the side of a square image, whether its channels come first or last, or None."""
     if len(shape) == 3 and shape[1] == shape[2] >= 8:
         return shape[0], shape[1]
     return (shape[2], shape[0]) if len(shape) == 3 and shape[0] == shape[1] >= 8 and shape[2] in _CHANNELS else None

@@ -136,7 +136,7 @@ def compare(
 
 
 def _usable(model: Model) -> list[str]:
-    """Return the samplers that need nothing which this model does not have, and no training."""
+    """Return the samplers that need no training, and nothing that this model lacks."""
     names = ["model", "obrs", "drs", "topk", "sir"]
     names += ["mhgan"] if model.real is not None else []
     return names + (["dot", "dgflow", "ddls"] if is_torch_array(model.latent(np.arange(0))) else [])

@@ -289,7 +289,7 @@ class BudgetedLatentRS(_LatentSampler):
 
 
 class _Draw:
-    """Draw latents and what the frozen generator makes of them; the seed decides all randomness of a training."""
+    """Draw latents and the samples that the frozen generator makes of them; the seed decides all randomness."""
 
     def __init__(self, model: Model, who: str, seed: int) -> None:
         if check_model(model).labels is not None:
@@ -339,7 +339,7 @@ def _measure_weights(network: Any, draw: _Draw) -> LatentWeights:
 
 
 def _real(model: Model, draw: _Draw) -> Array:
-    """Return the real samples beside the latents; they must look like what the model generates."""
+    """Return the real samples on the device of the latents; they must have the shape of generated ones."""
     if model.real is None:
         raise InputError("fit_latent_weights needs real samples; give Model(..., real=...)")
     real, fake = draw.torch.as_tensor(model.real).to(draw.like), draw(1)[1]

@@ -328,7 +328,7 @@ def lipschitz(model: Model, *, space: str = "target", pairs: int = 100, repeats:
 
 
 def _slope(model: Model, space: str, state: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the log-ratios of points of the space and their gradients there, and touch nothing else."""
+    """Return the log-ratios of points of the space and their gradients, without side effects."""
     torch = sys.modules["torch"]
     state = state.detach().requires_grad_()
     with torch.enable_grad():
