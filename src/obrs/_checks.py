@@ -118,7 +118,7 @@ def check_positive(value: Any, name: str) -> float:
 
 
 def check_at_least(value: Any, name: str, least: float = 0.0, below: float = np.inf) -> float:
-    """Return a finite number of at least 0, or of another least one, and below a limit."""
+    """Return a finite number of at least 0, or another lower bound, and below a limit."""
     if not is_number(value) or not least <= float(value) < below:
         limit = "" if below == np.inf else f" and below {below:g}"
         raise InputError(f"{name} must be a finite number of at least {least:g}{limit}, got {_short(value)}")
@@ -133,7 +133,7 @@ def check_callable(function: Any, name: str, what: str = "a function") -> Any:
 
 
 def check_list(values: Any, name: str) -> list[Any]:
-    """Return the items of a list, an array or whatever else gives them; there must be one."""
+    """Return the items of a list, an array or another iterable; there must be at least one."""
     is_list = isinstance(values, Iterable) and not isinstance(values, str | bytes | Mapping)
     if not is_list or getattr(values, "ndim", 1) == 0 or not (items := list(values)):
         raise InputTypeError(f"{name} must be a list of at least one item, got {_short(values)}")
@@ -247,7 +247,7 @@ def as_sign(sign: Any, values: Any) -> Any:
 
 
 def check_ratios(values: Any, masses: Any = None) -> None:
-    """Raise if a log-ratio that weighs anything is neither -inf nor a number of at most `LIMIT`."""
+    """Raise if a log-ratio of positive mass is neither -inf nor a number of at most `LIMIT`."""
     lowest, highest = ends(values)
     if lowest >= -LIMIT and highest <= LIMIT:  # false for NaN, too
         return
@@ -259,7 +259,7 @@ def check_ratios(values: Any, masses: Any = None) -> None:
 
 
 def ends(values: Any) -> tuple[float, float]:
-    """Return the smallest and the largest of some numbers in NumPy memory, which is passed over once; NaN if one is."""
+    """Return the smallest and the largest of some numbers in NumPy memory, in one pass; NaN if any is NaN."""
     if values.size <= _TILE:
         return float(values.min(initial=np.inf)), float(values.max(initial=-np.inf))
     flat = values.reshape(-1)
@@ -269,19 +269,19 @@ def ends(values: Any) -> tuple[float, float]:
 
 
 def count_bad(x: Array, masses: Any = None) -> Any:
-    """Count the log-ratios that are none: NaN, +inf, or more than `LIMIT` from 0; where a mass is 0 none counts."""
+    """Count the invalid log-ratios: NaN, +inf, or more than `LIMIT` from 0; those of mass 0 are left out."""
     xp = namespace(x)
     bad = ~((x <= LIMIT) & ((x >= -LIMIT) | (x == -xp.inf)))
     return xp.sum(xp.astype(bad if masses is None else bad & (masses > 0), xp.int32))
 
 
 def bad_ratios(count: int, size: int, kind: str = f"NaN or +inf or {BEYOND}") -> RatioError:
-    """Return the error for log-ratios that are none."""
+    """Return the error for invalid log-ratios."""
     return RatioError(f"log_ratio has {count} {kind} among {size} values; check the critic before sampling")
 
 
 def bad_weights(count: int, size: int) -> InputError:
-    """Return the error for weights that are no masses."""
+    """Return the error for invalid weights."""
     return InputError(f"weights must be finite and at least 0, {count} of {size} are not")
 
 
@@ -296,7 +296,7 @@ def out_of_reach(share: float, reached: float, where: str = "") -> BudgetError:
 
 
 def round_up(least: float) -> float:
-    """Return a budget in four digits, rounded up, so that it can be used as it is shown.
+    """Return a budget rounded up to four digits, so that the number that is shown can be met.
 
     Example:
         >>> round_up(10 / 3)

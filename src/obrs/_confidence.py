@@ -60,7 +60,7 @@ def confident_budget(log_ratio: Any, budget: float, confidence: float) -> float:
 
 
 def _excess(x: Floats, share: float, failure: float) -> float | None:
-    """Return the excess of the rate from which on all constants are refuted; None if not even c = inf is."""
+    """Return the least excess of the rate whose constant is refuted, or None if even c = inf is not."""
     bets, weights = _bets(share, x.size)
     threshold = capital_threshold(share, x.size, failure)
 
@@ -126,7 +126,7 @@ def _log_capital(deviation: Floats, bets: Floats, weights: Floats) -> float:
 
 
 def _binomial(n: int, p: float) -> tuple[Floats, Floats]:
-    """Return the counts that have a chance worth counting, and their chances; all others have less than 1e-30."""
+    """Return the counts that matter, and their probabilities; all others have less than 1e-30."""
     spread = sqrt(n * p * (1 - p))
     k = np.arange(max(0, int(n * p - 12 * spread - 50)), min(n, int(n * p + 14 * spread + 60)) + 1.0)
     log_mass = np.append(0.0, np.cumsum(np.log((n - k[:-1]) / (k[:-1] + 1)) + log(p / (1 - p))))

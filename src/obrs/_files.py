@@ -1,4 +1,4 @@
-"""Files that are written whole, or not at all, by one run at a time; and the folder of what may be made again."""
+"""Files that are written whole or not at all, by one run at a time; and the folder of the cache."""
 
 import errno
 import os
@@ -28,7 +28,7 @@ def as_path(path: Any, name: str) -> Path:
 
 
 def check_out(path: str | os.PathLike[str]) -> None:
-    """Raise the error that writing a file would meet, before the work that is to be written.
+    """Raise, before any work is done, the error that writing this file would raise.
 
     Example:
         >>> check_out("no such folder/kept.csv")
@@ -45,7 +45,7 @@ def check_out(path: str | os.PathLike[str]) -> None:
 
 
 def check_folder(path: str | os.PathLike[str]) -> None:
-    """Raise the error that making a folder, with those above it, would meet; one that is there will do."""
+    """Raise the error that creating a folder and its parents would raise; an existing folder is fine."""
     folder = Path(os.path.realpath(path))
     while not folder.exists():
         folder = folder.parent
@@ -130,7 +130,7 @@ def _rewrite(target: Path) -> Iterator[BinaryIO]:
 
 
 def _delete_halves(folder: Path) -> None:
-    """Delete what runs were writing in a folder when they were killed: not locked, nor written to for a minute."""
+    """Delete the half-written files of killed runs in a folder: not locked, and not written to for a minute."""
     for half in folder.glob(".obrs-*.tmp"):
         with suppress(OSError):
             if half.is_file() and time() - half.stat().st_mtime > 60:
@@ -141,7 +141,7 @@ def _delete_halves(folder: Path) -> None:
 
 @contextmanager
 def hold(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Hold a hidden folder beside `path`, so that one run at a time writes there; it goes if nothing is left in it."""
+    """Hold a hidden folder beside `path`, so that one run at a time writes there; an empty one is deleted."""
     work = Path(path).with_name(f".{Path(path).name}.obrs")
     work.mkdir(parents=True, exist_ok=True)
     handle, is_ours = os.open(work if _POSIX else os.devnull, os.O_RDONLY), False
@@ -162,7 +162,7 @@ def hold(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def _lock(handle: int) -> bool:
-    """Lock what is open until it is closed, or the process ends, however it does; raise if another one has.
+    """Lock an open file until it is closed or the process ends; raise if another process holds the lock.
 
     Some file systems have no locks, or like NFS none of what is only read, such as a folder: then return False.
     """
@@ -180,7 +180,7 @@ def _lock(handle: int) -> bool:
 
 
 def _flush_folder(folder: Path) -> None:
-    """Bring the new name to the disk, too, where a folder can be opened for that."""
+    """Flush the new name to the disk as well, where folders can be opened."""
     if not _POSIX:
         return
     handle = os.open(folder, os.O_RDONLY)

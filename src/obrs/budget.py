@@ -72,7 +72,7 @@ class Cut:
     log_rate: Any
 
     def log_a(self, log_ratio: Array) -> Array:
-        """Return `log min(c r, 1)`. A NaN stays one, and r = 0 is NaN at c = inf: neither is ever accepted."""
+        """Return `log min(c r, 1)`. NaN stays NaN, and r = 0 at c = inf becomes NaN: neither is ever accepted."""
         return namespace(log_ratio).clip(shift(log_ratio, self.log_c), max=0.0)
 
     def log_weight(self, log_ratio: Array) -> Array:

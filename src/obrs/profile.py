@@ -74,7 +74,7 @@ class Plan(list[Row]):
         self.notes = [note for note in notes if note]
 
     def table(self, titles: Mapping[str, str], cell: Callable[[Row, str], str]) -> tuple[list[str], list[list[str]]]:
-        """Return head and rows: the budget, the columns of `titles` that there are, and proposals if n is known."""
+        """Return header and rows: the budget, the columns of `titles` in this plan, and proposals if n is known."""
         keys = [key for key in titles if self and key in self[0]]
         rows = [[f"{row['budget']:g}", *(cell(row, key) for key in keys)] for row in self]
         if counts := [f"{row['proposals']:,.0f}" for row in self if row["proposals"] is not None]:
@@ -158,7 +158,7 @@ class Profile:
 
     @property
     def sorted_log_ratio(self) -> tuple[Any, Any]:
-        """The log-ratios with r > 0 as given, ascending, and their masses."""
+        """The given log-ratios with r > 0, in ascending order, and their masses."""
         value, mass = self._prefix.positive
         return value + self.log_mean_ratio, mass
 

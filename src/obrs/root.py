@@ -109,7 +109,7 @@ def solve_rows(values: Array, masses: Array | None, target: Any) -> Array:
 
 
 def sort_values(values: Array, masses: Array | None) -> tuple[Array, Array | None]:
-    """Sort rows in ascending order, in float64 where it exists; r = 0 and mass 0 become a number far below."""
+    """Sort rows in ascending order, in float64 where it exists; where r or the mass is 0, the value is `_ZERO`."""
     xp = namespace(values)
     if masses is None:
         values = xp.astype(xp.sort(values, axis=-1, stable=False), widest(xp), copy=False)

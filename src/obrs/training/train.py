@@ -207,7 +207,7 @@ def train(
 
 
 class _Run:
-    """All that changes during a run, its log and its checkpoints; what is random is a function of the step."""
+    """The state of a run, its log and its checkpoints; all randomness is a function of the step."""
 
     def __init__(self, networks: dict[str, nn.Module], out: Any, *, averaged: bool, betas: Any) -> None:
         self.networks = networks
