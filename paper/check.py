@@ -50,7 +50,7 @@ def drop_times(value: Any) -> Any:
 
 
 def difference(expected: Any, actual: Any, scale: float = 0.0) -> float:
-    """Return the largest difference of two rows, relative to the largest number beside it; inf if they are not alike.
+    """Return the largest difference of two rows, relative to the largest number beside it; inf if their forms differ.
 
     Example:
         >>> difference({"a": [1.0, 200.0]}, {"a": [1.0, 200.0002]})  # doctest: +ELLIPSIS

@@ -86,7 +86,7 @@ SPECIAL: dict[str, Callable[[Prepared, float], Any]] = {
 
 
 def method(name: str, ready: Prepared, budget: float) -> tuple[Any, Model]:
-    """Return a sampler at a budget, and the model it works on: that of the critic's log-ratio, or of a better one."""
+    """Return a sampler at a budget and the model it works on, whose log-ratio is that of the critic or a better one."""
     sampler = SPECIAL[name](ready, budget) if name in SPECIAL else SAMPLERS[name].at_budget(budget)
     better = {"obrs_refit": ready.refitted, "obrs_exact": ready.exact, "mhgan_calibrated": ready.calibrated}
     return sampler, ready.gan.model(better.get(name))
