@@ -60,7 +60,7 @@ def seconds(call: Callable[[], Any]) -> float:
 
 
 def take_turns(contestants: Mapping[str, Callable[[], Any]], repeats: int) -> list[dict[str, float]]:
-    """Return the seconds of each in every round; all warm up in a round that does not count, then they take turns."""
+    """Return the seconds of each contestant by round; they take turns, after a round to warm up that does not count."""
     return [{name: seconds(call) for name, call in contestants.items()} for _ in range(repeats + 1)][1:]
 
 
@@ -76,7 +76,7 @@ def alone(script: str, *arguments: object) -> Any:
 
 
 def memory(what: str = "VmHWM") -> int:
-    """Return a figure of this process in bytes, by its name in Linux: VmHWM is the most so far, VmRSS what is now."""
+    """Return a memory figure of this process in bytes, by its name in Linux: VmHWM is the peak, VmRSS the present."""
     status = Path("/proc/self/status")
     if status.exists():  # getrusage counts what the parent had when it forked
         return 1024 * next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith(what))

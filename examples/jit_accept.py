@@ -23,7 +23,7 @@ def generate(key, n):
 
 
 def log_ratio(x):
-    """Of the target to the model, up to a constant, which the rule does not mind."""
+    """Log-ratio of the target to the model, up to a constant, which does not change the rule."""
     square = jnp.sum((x[:, None] - jnp.asarray(BUMPS)) ** 2, axis=2)
     return jax.nn.logsumexp(-square / (2 * SIGMA**2), axis=1) + jnp.sum(x**2, axis=1) / (2 * WIDTH**2)
 

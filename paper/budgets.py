@@ -213,7 +213,7 @@ def _split(config: Config, k: float) -> dict[str, Any]:
         return {"mean": by_group.mean(axis=1), "largest": by_group.max(axis=1)}
 
     def alike(goal: float) -> float:
-        """Return the budget for each group alike that leaves as much."""
+        """Return the equal budget of all groups that leaves as much."""
         top = np.log(64 * k)
         return float(np.exp(brent(lambda x: measure(np.full(16, np.exp(x)))["mean"].mean() - goal, 0.0, top)))
 

@@ -41,7 +41,7 @@ _LEAST = 1e-5  # numbers below it are compared as if they were so large
 
 
 def drop_times(value: Any) -> Any:
-    """Return a row, or a part of it, without what a clock says, and floats with twelve digits."""
+    """Return a row, or a part of it, without measured times, and with floats rounded to twelve digits."""
     if isinstance(value, dict):
         return {key: drop_times(inner) for key, inner in value.items() if key not in TIMES}
     if isinstance(value, list):

@@ -35,7 +35,7 @@ class Entry:
 
     @property
     def source(self) -> str:
-        """Say what of the paper this is: the thing itself, its setting on something else, or nothing of it."""
+        """Say whether this reproduces the paper, has its setting on other data, or goes beyond it."""
         if not self.label:
             return "beyond the paper"
         return f"setting of {self.label}, on {self.on}" if self.on else f"{self.label}, reproduced"
@@ -82,7 +82,7 @@ def first_line(name: str) -> str:
 
 
 def configure(name: str, preset: str = "default", changes: Mapping[str, Any] | None = None) -> Any:
-    """Return the configuration of an experiment: a preset, with fields changed; text is read as what the field is.
+    """Return the configuration of an experiment: a preset, with fields changed; text is read as the type of its field.
 
     Example:
         >>> configure("figure-pr", "smoke", {"high": "2.5"}).high
@@ -197,7 +197,7 @@ def markdown(record: Record) -> str:
 
 
 def complain(text: str) -> None:
-    """Write a line for the user, which is no result; of several processes each says its number."""
+    """Write a message to standard error; of several processes, all but the first begin with their number."""
     sys.stderr.write(f"{f'process {rank()}: ' if rank() else ''}{' '.join(text.split())}\n")
 
 

@@ -230,7 +230,7 @@ class Judges:
 
 
 def run(config: Config, rows: Record) -> None:
-    """Train and judge, a row for each kind and seed; of what is trained ahead, those that are there."""
+    """Train and judge, a row for each kind and seed; of units that are trained ahead, those whose files exist."""
     from .image_gans import load_gan
     from .nets.cifar import has_unit, unit_facts
 

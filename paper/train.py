@@ -82,7 +82,7 @@ def _toml(text: str) -> dict[str, Any]:
 
 
 def stages(settings: Settings) -> list[dict[str, Any]]:
-    """Return the settings of each stage, with what is not said.
+    """Return the settings of each stage, with defaults.
 
     Example:
         >>> tables = [{"steps": 100}, {"loss": "exact", "batch_size": 512}]
@@ -294,7 +294,7 @@ def run_file(path: Path, changes: Mapping[str, str | None], out: Path | None = N
 
 
 def _value(text: str | None) -> Any:
-    """Return what text says in TOML, or else the text."""
+    """Return text parsed as a value of TOML, or else the text itself."""
     try:
         return True if text is None else _toml(f"x = {text}")["x"]
     except ValueError:

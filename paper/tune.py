@@ -254,7 +254,7 @@ def _pool(z: Numbers) -> float:
 
 
 def _verdict(record: Record) -> str:
-    """Say what the claimed models say together.
+    """Summarise the claimed models.
 
     z of a cell is its gain over its standard error by the other judge. Cells of one model share proposals and are not
     independent: the pooled z of models, with the mean z of each, is the more careful one. A mean gain is weighted by

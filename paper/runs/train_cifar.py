@@ -314,7 +314,7 @@ def _command(name: str) -> str:
 
 
 def main() -> None:
-    """Train a unit, or print what all files say of themselves."""
+    """Train a unit, or print the facts of all files."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("unit", choices=[*UNITS, "facts"], help="what to train, or `facts` of all that is trained")
     parser.add_argument("--minutes", type=float, help="CPU minutes in all; those of the unit unless given")
