@@ -4,6 +4,17 @@ import math
 
 import numpy as np
 
+LOG_2 = np.log(2.0)
+F = {
+    "kl": lambda u: u * np.log(u),
+    "rkl": lambda u: -np.log(u),
+    "gan": lambda u: u * np.log(u) - (u + 1) * np.log(u + 1) + 2 * LOG_2,
+    "tv": lambda u: np.abs(u - 1) / 2,
+    "chi2": lambda u: (u - 1) ** 2,
+    "hellinger": lambda u: (np.sqrt(u) - 1) ** 2,
+}
+"""f-divergences as plain functions of u = p/q, with f(1) = 0: those of the paper, and two more."""
+
 
 def rate(log_ratio, log_c, weights=None):
     """E[min(c r, 1)] summed without rounding error."""
@@ -29,3 +40,19 @@ def bisect_log_c(log_ratio, budget, weights=None):
 
 def normal(x, mean, sd):
     return np.exp(-0.5 * ((x - mean) / sd) ** 2) / (sd * np.sqrt(2 * np.pi))
+
+
+def ratio_left(p, q, budget, step):
+    """The ratio u = r Z/a that rejection leaves between densities on a grid, by root finding."""
+    from scipy import optimize
+
+    r = p / q
+    if budget == 1:
+        return r
+
+    def rate(log_c):
+        return np.sum(q * np.minimum(np.exp(log_c) * r, 1)) * step
+
+    low = -np.log(r.max())
+    log_c = low if rate(low) > 1 / budget else optimize.brentq(lambda x: rate(x) - 1 / budget, low, 60.0, xtol=1e-14)
+    return np.maximum(r, np.exp(-log_c)) * rate(log_c)

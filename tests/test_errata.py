@@ -5,9 +5,10 @@ and derivatives are done by hand here (bisection, quadrature, finite differences
 quantity it is compared at the end.
 """
 
+import exact
 import numpy as np
 import pytest
-from exact import normal
+from exact import LOG_2, F, normal
 
 import obrs
 from obrs.errors import BudgetError, DivergenceError
@@ -15,17 +16,8 @@ from obrs.errors import BudgetError, DivergenceError
 optimize = pytest.importorskip("scipy.optimize")
 
 RNG_SEED = 2024
-LOG_2 = np.log(2.0)
 
-# f and its derivative as plain functions of u = p/q, with f(1) = 0; the ones of the paper and four more
-F = {
-    "kl": lambda u: u * np.log(u),
-    "rkl": lambda u: -np.log(u),
-    "gan": lambda u: u * np.log(u) - (u + 1) * np.log(u + 1) + 2 * LOG_2,
-    "tv": lambda u: np.abs(u - 1) / 2,
-    "chi2": lambda u: (u - 1) ** 2,
-    "hellinger": lambda u: (np.sqrt(u) - 1) ** 2,
-}
+# The derivatives of `exact.F`, as plain functions of u = p/q.
 F_PRIME = {
     "kl": lambda u: np.log(u) + 1,
     "rkl": lambda u: -1 / u,
@@ -268,7 +260,7 @@ def small_problem(seed, size=6):
 @pytest.mark.parametrize("seed", range(3))
 def test_erratum_6_nothing_beats_obrs_for_smooth_generators_and_chi2_is_no_exception(name, seed):
     p, q, budget = small_problem(seed)
-    found = optimize.minimize(
+    best = optimize.minimize(
         lambda kept: divergence(p, kept, F[name]),
         q,
         jac=lambda kept: F[name](p / kept) - p / kept * F_PRIME[name](p / kept),
@@ -277,7 +269,7 @@ def test_erratum_6_nothing_beats_obrs_for_smooth_generators_and_chi2_is_no_excep
         constraints={"type": "eq", "fun": lambda kept: kept.sum() - 1, "jac": np.ones_like},
         options={"ftol": 1e-14, "maxiter": 500},
     )
-    assert divergence(p, reject(p, q, budget), F[name]) == pytest.approx(found.fun, abs=1e-6)
+    assert divergence(p, reject(p, q, budget), F[name]) == pytest.approx(best.fun, abs=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -286,7 +278,7 @@ def test_erratum_6_nothing_beats_obrs_in_total_variation_which_is_not_smooth(see
     n = len(p)
     # kept and slack s >= |p - kept|: a linear programme, so the optimum is exact
     eye = np.eye(n)
-    found = optimize.linprog(
+    best = optimize.linprog(
         np.r_[np.zeros(n), np.full(n, 0.5)],
         A_ub=np.block([[eye, -eye], [-eye, -eye]]),
         b_ub=np.r_[p, -p],
@@ -294,7 +286,7 @@ def test_erratum_6_nothing_beats_obrs_in_total_variation_which_is_not_smooth(see
         b_eq=[1.0],
         bounds=[(0, budget * mass) for mass in q] + [(0, None)] * n,
     )
-    assert divergence(p, reject(p, q, budget), F["tv"]) == pytest.approx(found.fun, abs=1e-9)
+    assert divergence(p, reject(p, q, budget), F["tv"]) == pytest.approx(best.fun, abs=1e-9)
 
 
 def test_erratum_6_precision_at_every_lam_is_the_largest_the_budget_allows():
@@ -481,13 +473,7 @@ def mean_and_sd_gradient(function, mean, sd, step=1e-4):
 def ratio_left(mean, sd, budget, target=TARGET):
     """p, q and u = r / (K a) of the model N(mean, sd²) on the grid."""
     p, q = target, normal(GRID, mean, sd)
-    r = p / q
-
-    def excess(log_c):
-        return np.sum(q * np.minimum(np.exp(log_c) * r, 1)) * STEP - 1 / budget
-
-    log_c = optimize.brentq(excess, -np.log(r.max()), 50.0, xtol=1e-14)
-    return p, q, np.maximum(r, np.exp(-log_c)) / budget
+    return p, q, exact.ratio_left(p, q, budget, STEP)
 
 
 def divergence_after(name, budget, target=TARGET):
@@ -562,8 +548,8 @@ def test_erratum_10_constant_turns_the_printed_gradient_around():
     truth = mean_and_sd_gradient(divergence_after("gan", budget), mean, sd)
     shifted, raw = (gradient_with_frozen(p / q / u * f(u), mean, sd) for f in (F["gan"], raw_gan))
     assert truth @ shifted < 0 < truth @ raw
-    for found, expected in ((truth, [-0.011, 0.057]), (shifted, [0.011, -0.004]), (raw, [-0.099, 0.342])):
-        np.testing.assert_allclose(found, expected, atol=6e-4)
+    for value, expected in ((truth, [-0.011, 0.057]), (shifted, [0.011, -0.004]), (raw, [-0.099, 0.342])):
+        np.testing.assert_allclose(value, expected, atol=6e-4)
     assert F["gan"](u.min()) > 0 > raw_gan(u.min())
 
 

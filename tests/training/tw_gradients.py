@@ -7,22 +7,16 @@ differences.
 from dataclasses import dataclass
 from functools import cache
 
+import exact
 import numpy as np
 import torch
-from scipy import optimize
 
 from obrs.budget import solve_cut
 from obrs.training.losses import generator_loss
 
-LOG_2 = np.log(2.0)
-F = {
-    "kl": lambda u: u * np.log(u),
-    "rkl": lambda u: -np.log(u),
-    "gan": lambda u: u * np.log(u) - (u + 1) * np.log(u + 1) + 2 * LOG_2,
-    "chi2": lambda u: (u - 1) ** 2,
-    "hellinger": lambda u: (np.sqrt(u) - 1) ** 2,
+F = exact.F | {
     # rkl - gan, of which the non-saturating loss of gan is the gradient
-    "non_saturating": lambda u: (u + 1) * np.log1p(1 / u) - 2 * LOG_2,
+    "non_saturating": lambda u: (u + 1) * np.log1p(1 / u) - 2 * exact.LOG_2,
 }
 GRID = np.linspace(-14, 14, 28_001)
 STEP = GRID[1] - GRID[0]
@@ -65,19 +59,9 @@ MIXED = Mixture1D((0.4, 0.6), (-0.9, 1.6), (1.0, 1.1))
 
 
 def reject(model, budget, target=TARGET):
-    """The densities p and q, and the ratio u that rejection leaves, on the grid; by root finding."""
+    """The densities p and q, and the ratio u that rejection leaves, on the grid."""
     p, q = target.density(GRID), model.density(GRID)
-    r = p / q
-    if budget == 1:
-        return p, q, r
-
-    def excess(log_c):
-        return np.sum(q * np.minimum(np.exp(log_c) * r, 1)) * STEP - 1 / budget
-
-    low = -np.log(r.max())
-    log_c = low if excess(low) > 0 else optimize.brentq(excess, low, 60.0, xtol=1e-13)
-    rate = np.sum(q * np.minimum(np.exp(log_c) * r, 1)) * STEP
-    return p, q, np.maximum(r, np.exp(-log_c)) * rate
+    return p, q, exact.ratio_left(p, q, budget, STEP)
 
 
 @cache
