@@ -1,6 +1,6 @@
-"""What is pinned by `golden.json`: small deterministic runs, each a function that returns what it found, by field.
+"""What is pinned by `golden.json`: small deterministic runs, each a function that returns fields by name.
 
-A field is a pair of its kind, which says how near the recorded one it must be (`NEAR`), and its value. The cases draw
+A field is a pair: its kind, which sets how near to the record it must be (`NEAR`), and its value. The cases draw
 their inputs with NumPy.
 """
 
@@ -49,7 +49,7 @@ def case(name, *options, needs=None):
 
 
 def each(name, options, needs=None):
-    """Enter a function once for each of the options, a dict by what follows the name."""
+    """Enter a function once for each of the options, whose keys complete the name."""
 
     def enter(function):
         for key, option in options.items():
@@ -59,19 +59,19 @@ def each(name, options, needs=None):
     return enter
 
 
-def ids(found):
+def ids(values):
     """Sorted; of more than 200 the count and a hash."""
-    numbers = sorted(int(i) for i in found)
+    numbers = sorted(int(i) for i in values)
     if len(numbers) > 200:
         text = ",".join(map(str, numbers))
         numbers = {"count": len(numbers), "sha256": hashlib.sha256(text.encode()).hexdigest()}
     return "ids", numbers
 
 
-def numbers(kind, found):
-    if hasattr(found, "detach"):
-        found = found.detach().numpy()
-    return kind, np.asarray(found, np.float64).tolist()
+def numbers(kind, values):
+    if hasattr(values, "detach"):
+        values = values.detach().numpy()
+    return kind, np.asarray(values, np.float64).tolist()
 
 
 value, group, root = (partial(numbers, kind) for kind in ("value", "group", "root"))
@@ -220,9 +220,9 @@ def include(kind, n, options):
 
 @each("unweight", {f"{design}, {n}": (design, n) for design in ("pivotal", "systematic") for n in (40, 200)})
 def unweight(design, n):
-    found = obrs.unweight(SIGN * np.exp(POOL), n, seed=1, design=design)
+    kept = obrs.unweight(SIGN * np.exp(POOL), n, seed=1, design=design)
     columns = ("weight", "probability", "max_weight", "truncated")
-    return {"ids": ids(found.index)} | {name: value(getattr(found, name)) for name in columns}
+    return {"ids": ids(kept.index)} | {name: value(getattr(kept, name)) for name in columns}
 
 
 PROMPTS = {"groups": np.arange(96) % 12, "keep": 2}
@@ -231,16 +231,16 @@ TILTED = {"by beta": ("group", PROMPTS | {"beta": 0.4}), "by KL": ("root", PROMP
 
 @each("tilt", TILTED | {"one prompt": ("root", {"keep": 8, "kl": 0.3})})
 def tilt(kind, options):
-    found = obrs.tilt(REWARD, **options)
-    metrics = {name: numbers(kind, x) for name, x in sorted(found.metrics.items())}
-    return {"ids": ids(found.index), "weight": numbers(kind, found.weight)} | metrics
+    kept = obrs.tilt(REWARD, **options)
+    metrics = {name: numbers(kind, x) for name, x in sorted(kept.metrics.items())}
+    return {"ids": ids(kept.index), "weight": numbers(kind, kept.weight)} | metrics
 
 
 @case("tilt, by more KL than there is")
 def tilt_to_the_end():
     """The best three of each prompt; the beta at which a search ends is not pinned."""
-    found = obrs.tilt(REWARD, keep=3, kl=9.0, groups=np.arange(96) % 12)
-    return {"ids": ids(found.index)} | {name: root(found.metrics[name]) for name in ("kl", "reward")}
+    kept = obrs.tilt(REWARD, keep=3, kl=9.0, groups=np.arange(96) % 12)
+    return {"ids": ids(kept.index)} | {name: root(kept.metrics[name]) for name in ("kl", "reward")}
 
 
 # --- sample ---------------------------------------------------------------------------------------------------------
@@ -386,7 +386,7 @@ def profile(log_ratio, weights):
     p = obrs.Profile(log_ratio, weights)
     budgets = [k for k in BUDGETS if k == 1 or k > 1 / p.possible]
     curve, frontier = p.curve(2.0, points=9), p.frontier(2.0, points=9)
-    found = {
+    fields = {
         "alpha": p.alpha(SLOPES),
         "beta": p.beta(SLOPES),
         "M": p.max_budget,
@@ -400,7 +400,7 @@ def profile(log_ratio, weights):
         **{f"{name} left": [p.divergence(name, k) for k in budgets] for name in DIVERGENCES},
         **{f"{name} bound": [p.bound(name, k) for k in budgets] for name in ("kl", "tv", "js")},
     }
-    return {name: value(x) for name, x in found.items()}
+    return {name: value(x) for name, x in fields.items()}
 
 
 @each("Profile, plan", PROFILES)
@@ -408,15 +408,15 @@ def plan(log_ratio, weights):
     """The intervals, which a change of their method may move, apart from the rest."""
     rows = obrs.Profile(log_ratio, weights).plan([1.2, 2.0, 4.0], n=2500)
     columns = ("rate", "kl", "rkl", "tv", "js", "chi2", "ess", "precision")
-    found = {f"{c}{end}": root([row[c + end] for row in rows]) for c in columns for end in ("", "_low", "_high")}
-    return found | {"proposals": value([row["proposals"] for row in rows])}
+    fields = {f"{c}{end}": root([row[c + end] for row in rows]) for c in columns for end in ("", "_low", "_high")}
+    return fields | {"proposals": value([row["proposals"] for row in rows])}
 
 
 @each("Profile, budget for", {key: PROFILES[key] for key in ("normal", "weighted", "ties")})
 def goals(log_ratio, weights):
     p = obrs.Profile(log_ratio, weights)
-    asked = {"kl": 0.02, "tv": 0.1, "chi2": 0.05, "ess": 0.9}
-    return {name: root(p.budget_for(**{name: goal})) for name, goal in asked.items()}
+    targets = {"kl": 0.02, "tv": 0.1, "chi2": 0.05, "ess": 0.9}
+    return {name: root(p.budget_for(**{name: goal})) for name, goal in targets.items()}
 
 
 # --- Rivals ---------------------------------------------------------------------------------------------------------
@@ -438,8 +438,8 @@ RIVALS = {
 def rival(sampler, constants):
     """From N(0, 1) to N(1, 1), in NumPy."""
     model = rivals.Model(lambda z: z[:, 0], lambda x: x - 0.5, 1, real=rng(50).normal(1, 1, 300))
-    found = sampler(**constants)(model, 80, seed=6)
-    return {"ids": ids(found.ids), "log weight": value(np.sort(found.log_weight)[::4])}
+    samples = sampler(**constants)(model, 80, seed=6)
+    return {"ids": ids(samples.ids), "log weight": value(np.sort(samples.log_weight)[::4])}
 
 
 def _plane():
@@ -479,8 +479,8 @@ def given_latent_weights():
     import torch
 
     weights = rivals.LatentWeights(lambda z: torch.exp(-((z[:, 0] - 0.5) ** 2) - 0.1 * z[:, 1] ** 2), largest=1.0)
-    found = rivals.LatentRS(weights)(_plane(), 60, seed=6)
-    return {"ids": ids(found.ids), "x": moved(found.x), "next id": ("exact", int(found.next_id))}
+    samples = rivals.LatentRS(weights)(_plane(), 60, seed=6)
+    return {"ids": ids(samples.ids), "x": moved(samples.x), "next id": ("exact", int(samples.next_id))}
 
 
 @each("rival, LatentRS", {"fitted to the ratio": True, "fitted against a critic": False}, needs="torch")
@@ -488,9 +488,9 @@ def fit_latent_weights(to_ratio):
     how = {"steps": 60, "pool": 1024, "lr": 3e-2} if to_ratio else {"steps": 25, "lr_w": 2e-2, "lr_d": 2e-2}
     fit = rivals.fit_latent_weights_to_ratio if to_ratio else rivals.fit_latent_weights
     weights = fit(_plane(), batch=32, width=8, layers=1, seed=2, progress=False, **how)
-    found = rivals.LatentRS(weights)(_plane(), 30, seed=6)
+    samples = rivals.LatentRS(weights)(_plane(), 30, seed=6)
     sizes = {"largest": moved(weights.largest), "mean": moved(weights.mean)}
-    return {"ids": ids(found.ids), "x": moved(found.x)} | sizes
+    return {"ids": ids(samples.ids), "x": moved(samples.x)} | sizes
 
 
 def _set_weights(network, scale=0.6):
@@ -544,10 +544,10 @@ REPAIRS = {
 def diagnose(name):
     """KL removed on fresh samples at K = 2.6, by the scores after the repair or, if it is another one, as they are."""
     fault = planted.FAULTS[name]
-    found = obrs.diagnose(*fault(2000, rng(1))[:2], 2.6)
-    kind = next(REPAIRS[start] for start in sorted(REPAIRS, reverse=True) if found.repair.startswith(start))
-    verdict = "fit" if found.verdict == "calibrated for what it sees" else found.verdict  # what 0.2 said of both
-    repair = found.calibration or (lambda log_ratio: log_ratio)
+    result = obrs.diagnose(*fault(2000, rng(1))[:2], 2.6)
+    kind = next(REPAIRS[start] for start in sorted(REPAIRS, reverse=True) if result.repair.startswith(start))
+    verdict = "fit" if result.verdict == "calibrated for what it sees" else result.verdict  # what 0.2 said of both
+    repair = result.calibration or (lambda log_ratio: log_ratio)
     real, fake = fault(20_000, rng(2))[:2]
     recovered = planted.kl_removed(repair(fake), 2.6, repair(real))
     return {"verdict": ("exact", verdict), "repair": ("exact", kind), "KL": ("nats", recovered)}
@@ -564,9 +564,9 @@ def _differentiate(loss, *outputs):
     import torch
 
     leaves = [torch.tensor(x, requires_grad=True) for x in outputs]
-    found = loss(*leaves)
-    found.backward()
-    return {"value": value(found)} | {f"gradient {i}": value(x.grad) for i, x in enumerate(leaves)}
+    result = loss(*leaves)
+    result.backward()
+    return {"value": value(result)} | {f"gradient {i}": value(x.grad) for i, x in enumerate(leaves)}
 
 
 @each("critic loss", {name: name for name in (*OF_RATIO, "hinge", "wgan")}, needs="torch")
@@ -595,11 +595,11 @@ def _generator_loss(mode, name):
 @each("generator loss", {f"{mode}, {name}": (mode, name) for mode, name in LOSSES}, needs="torch")
 def generator_gradient(mode, name):
     """With two outputs beyond the clamp at 20, and at K = 50, above M without them."""
-    loss, found = _generator_loss(mode, name), {}
+    loss, fields = _generator_loss(mode, name), {}
     for what, fake, budget in (("clamped", FAKE, 2.0), ("K = 2", FAKE[:14], 2.0), ("K = 50", FAKE[:14], 50.0)):
         each = _differentiate(partial(loss, budget=budget), fake)
-        found |= {f"{what}, {key}": x for key, x in each.items()}
-    return found
+        fields |= {f"{what}, {key}": x for key, x in each.items()}
+    return fields
 
 
 def _players():

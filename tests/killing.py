@@ -134,9 +134,9 @@ def reproduce(rows: int) -> None:
 
 
 def read_records(folder: Path) -> object:
-    found = {path.name: path.read_bytes() for path in sorted(folder.glob("out/[!.]*"))}
-    rows = {name: json.loads(found.pop(f"{name}.json"))["rows"] for name in PAPER}
-    return rows, found
+    files = {path.name: path.read_bytes() for path in sorted(folder.glob("out/[!.]*"))}
+    rows = {name: json.loads(files.pop(f"{name}.json"))["rows"] for name in PAPER}
+    return rows, files
 
 
 KINDS = {
@@ -252,10 +252,10 @@ def main() -> None:
     parser.add_argument("--kind", choices=[*KINDS, "ray"], default="folder")
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
-    asked = parser.parse_args()
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory() as root:
-        rest = (asked.kills, asked.seed, asked.rows, Path(root))
-        print(json.dumps(kill_workers(*rest) if asked.kind == "ray" else kill_runs(asked.kind, *rest)), flush=True)
+        rest = (args.kills, args.seed, args.rows, Path(root))
+        print(json.dumps(kill_workers(*rest) if args.kind == "ray" else kill_runs(args.kind, *rest)), flush=True)
 
 
 if __name__ == "__main__":

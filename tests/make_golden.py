@@ -18,9 +18,9 @@ def main(names):
     if not names:
         sys.exit("name the entries to make again; the others stay as 0.2 wrote them")
     torch.set_num_threads(1)
-    found = {name: CASES[name]() for name in names}
-    made = {name: {field: list(pair) for field, pair in each.items()} for name, each in found.items()}
-    entries = json.loads(PATH.read_text()) | made
+    cases = {name: CASES[name]() for name in names}
+    fresh = {name: {field: list(pair) for field, pair in each.items()} for name, each in cases.items()}
+    entries = json.loads(PATH.read_text()) | fresh
     lines = [f"{json.dumps(name, ensure_ascii=False)}: {_entry(entries[name])}" for name in CASES if name in entries]
     PATH.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 

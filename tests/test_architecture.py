@@ -75,12 +75,12 @@ def test_arrows_point_one_way(path):
 
 
 def test_nothing_of_the_library_imports_or_names_a_module_of_paper():
-    found = []
+    paths = []
     for path in SOURCE.rglob("*.py"):
         texts = [node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)]
         named = any(isinstance(text, str) and re.match(r"paper[.:]\w", text) for text in texts)
-        found += [str(path)] if named or "paper" in imports_of(path)[1] else []
-    assert found == []
+        paths += [str(path)] if named or "paper" in imports_of(path)[1] else []
+    assert paths == []
 
 
 @pytest.mark.parametrize("room", sorted(p.parent.name for p in SOURCE.glob("*/__init__.py")))

@@ -43,7 +43,7 @@ def test_no_law_that_choosing_can_have_covers_more_of_the_target():
         for slope in np.exp(np.linspace(-2, 2, 50)):  # over o and m <= min(slope p, o)
             above = np.block([[sets, np.zeros_like(sets)], [-np.eye(n), np.eye(n)]])
             bounds = [(0, 1)] * n + [(0, slope * x) for x in p]
-            found = linprog(
+            best = linprog(
                 np.append(np.zeros(n), -np.ones(n)),
                 above,
                 np.append(cap, np.zeros(n)),
@@ -52,7 +52,7 @@ def test_no_law_that_choosing_can_have_covers_more_of_the_target():
                 bounds,
                 method="highs",
             )
-            assert np.minimum(slope * p, law).sum() == pytest.approx(-found.fun, abs=1e-9)
+            assert np.minimum(slope * p, law).sum() == pytest.approx(-best.fun, abs=1e-9)
 
 
 def test_slsqp_finds_no_law_with_less_divergence():
@@ -66,9 +66,9 @@ def test_slsqp_finds_no_law_with_less_divergence():
                 o = np.maximum(o, 1e-12)
                 return float(np.sum(o * DIVERGENCES[name].f(np.log(p / o))))
 
-            found = minimize(loss, 0.5 * (q + law), bounds=[(1e-9, 1)] * len(p), constraints=rules, method="SLSQP")
-            if found.success and np.all(sets @ found.x <= cap + 1e-8):
-                assert loss(law) <= found.fun + 1e-6
+            best = minimize(loss, 0.5 * (q + law), bounds=[(1e-9, 1)] * len(p), constraints=rules, method="SLSQP")
+            if best.success and np.all(sets @ best.x <= cap + 1e-8):
+                assert loss(law) <= best.fun + 1e-6
             exact = obrs.Profile(np.log(p / q), q).divergence(name, budget, cap=True)
             assert exact == pytest.approx(loss(law), abs=1e-9)
 

@@ -230,7 +230,7 @@ def test_plan_says_what_signs_cost_marks_what_is_doubtful_and_shows_the_mean_rat
 
 
 @pytest.mark.parametrize(
-    ("header", "arguments", "said"),
+    ("header", "arguments", "words"),
     [
         ("a,log_ratio", [], "column 'log_ratio' read as log_ratio"),
         ("a,reward", ["--beta", "1"], "column 'reward' read as reward"),
@@ -240,11 +240,11 @@ def test_plan_says_what_signs_cost_marks_what_is_doubtful_and_shows_the_mean_rat
         ("a,reward", ["--kl", "0.1", "-n", "1"], r"column 'reward' read as reward, beta [\d.]+, KL 0.1"),
     ],
 )
-def test_the_column_and_its_kind_are_found_where_there_is_one_choice(folder, capsys, header, arguments, said):
+def test_the_column_and_its_kind_are_found_where_there_is_one_choice(folder, capsys, header, arguments, words):
     (folder / "a.csv").write_text(f"{header}\n1,2\n2,1\n3,2.5\n")
     code, out, err = run(capsys, "plan", "a.csv", "--budget", "1.1", *arguments)
     assert (code, err) == (0, "")
-    assert re.search(said, out.splitlines()[0])
+    assert re.search(words, out.splitlines()[0])
 
 
 def test_probabilities_are_read_as_logits_would_be_and_a_tab_as_a_shell_keeps_it(folder, capsys):
@@ -418,8 +418,8 @@ def test_an_interrupt_while_writing_leaves_the_old_file_and_says_how_to_go_on(fo
     (folder / "kept.csv").write_text("old")
     monkeypatch.setattr(os, "fsync", interrupt)
     code, _, err = run(capsys, "select", "scores.csv", "-n", 5, "-o", out)
-    said = "stopped; the same command goes on with the files that are not done"
-    assert (code, err.strip()) == (130, "" if out == "kept.csv" else said)
+    words = "stopped; the same command goes on with the files that are not done"
+    assert (code, err.strip()) == (130, "" if out == "kept.csv" else words)
     assert (folder / "kept.csv").read_text() == "old"
     assert sorted(os.listdir()) == ["kept.csv", "scores.csv"]
 

@@ -116,8 +116,8 @@ FOLDERS = ["--real=HERE/pictures", "--fake=HERE/made", "--features=gradients", "
 )
 def test_a_mistake_is_a_line(files, capsys, options, says):
     assert run(files, *options) == 2
-    found = capsys.readouterr()
-    assert found.out == ""
-    assert found.err.startswith("error: ")
-    assert says in found.err
-    assert found.err.count("\n") == 1
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith("error: ")
+    assert says in output.err
+    assert output.err.count("\n") == 1

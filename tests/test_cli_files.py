@@ -253,7 +253,7 @@ def test_the_wrong_kind_of_score_is_one_line_of_warning(folder, capsys, values, 
         ["report", "many/a.csv", "-o", "page.html"],
     ):
         code, _, err = run(capsys, *arguments)
-        said = [line for line in err.splitlines() if line.startswith("warning")]
-        assert (code, len(said)) == (0, bool(why))
-        assert not why or ("a.csv, column 'logit' read as logit: " in said[0] and why in said[0])
+        lines = [line for line in err.splitlines() if line.startswith("warning")]
+        assert (code, len(lines)) == (0, bool(why))
+        assert not why or ("a.csv, column 'logit' read as logit: " in lines[0] and why in lines[0])
     assert why in Path("page.html").read_text()

@@ -74,7 +74,7 @@ def test_mistakes_are_one_line(tmp_path, monkeypatch, capsys):
         ("--real real.npy --fake fake.npy --pixels 1", "--pixels must be two numbers"),
     ):
         assert main(["tune", *arguments.split(), "--budget", "2", "-o", "out/"]) == 2
-        said = capsys.readouterr().err
-        assert message in said
-        assert said.count("\n") == 1
+        err = capsys.readouterr().err
+        assert message in err
+        assert err.count("\n") == 1
     assert not (tmp_path / "out").exists()

@@ -111,8 +111,8 @@ def folder(tmp_path_factory):
         )
         for rank in range(3)
     ]
-    said = [process.communicate(timeout=300)[0] for process in started]
-    assert [process.returncode for process in started] == [0, 0, 0], said
+    output = [process.communicate(timeout=300)[0] for process in started]
+    assert [process.returncode for process in started] == [0, 0, 0], output
     return folder
 
 
@@ -148,8 +148,8 @@ def test_the_gradient_is_that_of_one_process(folder, budget, weighted):
     w = torch.from_numpy(CASES["weights"]["weights"]) if weighted else None
     (alone,) = torch.autograd.grad(obrs.solve_log_c(x, budget, weights=w), x)
     for count in (2, 3):
-        found = np.load(folder / f"gradient-{count}-{budget:g}-{weighted}.npy")
-        np.testing.assert_allclose(found, alone.numpy(), rtol=1e-9, atol=1e-14)
+        value = np.load(folder / f"gradient-{count}-{budget:g}-{weighted}.npy")
+        np.testing.assert_allclose(value, alone.numpy(), rtol=1e-9, atol=1e-14)
 
 
 @pytest.mark.parametrize("count", [2, 3])
@@ -162,10 +162,10 @@ def test_each_process_keeps_its_part_of_what_one_process_would_keep(results, cou
 
 @pytest.mark.parametrize("count", [2, 3])
 def test_what_is_wrong_in_one_process_is_said_in_all(results, count):
-    for found in results[:count]:
-        assert f"log_ratio has 1 NaN or +inf or beyond 1e+06 among {5 * count} values" in found[f"nan {count}"]
-        assert "only 25 % of the proposals have r > 0" in found[f"out of reach {count}"]
-        assert "leave out axis and groups" in found[f"groups {count}"]
-        assert "at least one value" in found[f"no rows {count}"]
-        assert "weights must be given in all processes or in none, got them in 1" in found[f"mixed {count}"]
-        assert found[f"unchecked {count}"] == pytest.approx(0.0, abs=1e-12)
+    for part in results[:count]:
+        assert f"log_ratio has 1 NaN or +inf or beyond 1e+06 among {5 * count} values" in part[f"nan {count}"]
+        assert "only 25 % of the proposals have r > 0" in part[f"out of reach {count}"]
+        assert "leave out axis and groups" in part[f"groups {count}"]
+        assert "at least one value" in part[f"no rows {count}"]
+        assert "weights must be given in all processes or in none, got them in 1" in part[f"mixed {count}"]
+        assert part[f"unchecked {count}"] == pytest.approx(0.0, abs=1e-12)

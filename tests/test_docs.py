@@ -79,10 +79,10 @@ def run_console(page, block):
         program, *arguments = shlex.split(command, comments=True)
         where = f"{page.name}, line {block.line}: {command}"
         assert program == "obrs", f"{where}: only obrs is run in such a block"
-        printed, said = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True), io.StringIO()
-        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(said):
+        printed, errors = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True), io.StringIO()
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(errors):
             main(arguments)
-        assert tidy(printed.buffer.getvalue().decode()) == tidy(expected), f"{where}\n{said.getvalue()}"
+        assert tidy(printed.buffer.getvalue().decode()) == tidy(expected), f"{where}\n{errors.getvalue()}"
 
 
 @each_page

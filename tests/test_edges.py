@@ -167,7 +167,7 @@ def test_nothing_that_exists_is_overwritten_by_a_selection_and_no_half_file_is_l
 )
 def test_scores_of_another_kind_are_doubted_and_constant_ones_refused(scores, doubt):
     for kind in ("log_ratio", "logit"):
-        found = check_scores(scores, kind)
-        assert doubt in found if doubt else found == ""
+        answer = check_scores(scores, kind)
+        assert doubt in answer if doubt else answer == ""
     assert check_scores(scores, "reward") == ""
     refuse(InputError, "all scores are 0.5: there is nothing to choose by", check_scores, [0.5, 0.5], "probability")

@@ -18,7 +18,7 @@ ENVIRONMENT = {"MPLBACKEND": "Agg", "NO_COLOR": "1"}
 
 
 def numbers(line):
-    return [float(found) for found in NUMBER.findall(line)]
+    return [float(number) for number in NUMBER.findall(line)]
 
 
 def words(text):

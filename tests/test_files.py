@@ -99,7 +99,7 @@ def test_without_ids_the_name_of_a_file_and_the_row_decide(pool, tmp_path, monke
 
 
 @pytest.mark.parametrize(
-    ("asked", "expected"),
+    ("options", "expected"),
     [
         ({"n": 1000}, {"web": 1000, "books": 1000, "code": 1000}),
         ({"n": {"web": 500, "books": 20, "code": 0}}, {"web": 500, "books": 20, "code": 0}),
@@ -111,10 +111,10 @@ def test_without_ids_the_name_of_a_file_and_the_row_decide(pool, tmp_path, monke
     ],
     ids=["of each", "quota", "shares", "equal", "counted", "at most", "budget"],
 )
-def test_groups_have_thresholds_of_their_own(pool, tmp_path, monkeypatch, asked, expected):
+def test_groups_have_thresholds_of_their_own(pool, tmp_path, monkeypatch, options, expected):
     for held in (1 << 20, 1500):
         monkeypatch.setattr(files, "HELD", held)
-        done = files.select(pool, **asked, id="id", group="source", out=tmp_path / f"kept {held}")
+        done = files.select(pool, **options, id="id", group="source", out=tmp_path / f"kept {held}")
         np.testing.assert_array_equal(kept_ids(done.out), choose_ids(expected, groups=GROUP))
     key = priority_key(LOG_RATIO, IDS)
     assert done.threshold == {name: np.sort(key[name == GROUP])[n] for name, n in expected.items()}
@@ -204,8 +204,8 @@ def test_counted_log_ratios_have_the_profile_of_all(tmp_path, monkeypatch, scale
 @pytest.mark.parametrize("sampled", [1 << 18, 3000])
 def test_a_plan_is_that_of_the_profile(pool, monkeypatch, sampled):
     monkeypatch.setattr(files, "SAMPLED", sampled)
-    exact, found = Profile(LOG_RATIO), profiles(pool)
-    assert found.whole is found.sample if sampled > N else found.sample.size == 3000
+    exact, result = Profile(LOG_RATIO), profiles(pool)
+    assert result.whole is result.sample if sampled > N else result.sample.size == 3000
     for row, expected in zip(files.plan(pool, [2, 8], n=100), exact.plan([2, 8], n=100), strict=True):
         for key in ("rate", "kl", "tv", "chi2", "ess", "proposals"):
             assert row[key] == pytest.approx(expected[key], abs=1e-3 if key == "chi2" else 1e-4)
@@ -248,7 +248,7 @@ def test_all_columns_and_types_come_through_in_their_order(pool, tmp_path):
 def test_others_read_a_folder_with_one_call(pool, tmp_path, monkeypatch):
     duckdb, pandas, polars = (pytest.importorskip(name) for name in ("duckdb", "pandas", "polars"))
     out = str(files.select(pool, 500, id="id", weights=True, out=tmp_path / "kept").out)
-    found = [
+    rows = [
         dataset.dataset(out).to_table()["id"].to_numpy(),
         pandas.read_parquet(out)["id"].to_numpy(),
         polars.read_parquet(f"{out}/")["id"].to_numpy(),
@@ -257,8 +257,8 @@ def test_others_read_a_folder_with_one_call(pool, tmp_path, monkeypatch):
     for name in ("HF_HOME", "HF_HUB_OFFLINE"):
         monkeypatch.setenv(name, str(tmp_path / "cache") if name == "HF_HOME" else "1")
     datasets = pytest.importorskip("datasets")
-    found.append(datasets.load_dataset(out, split="train", cache_dir=str(tmp_path / "cache")).data["id"].to_numpy())
-    for ids in found:
+    rows.append(datasets.load_dataset(out, split="train", cache_dir=str(tmp_path / "cache")).data["id"].to_numpy())
+    for ids in rows:
         np.testing.assert_array_equal(np.sort(ids), choose_ids(500))
 
 
@@ -421,9 +421,9 @@ def test_rows_that_cannot_be_kept_are_not_held(tmp_path, monkeypatch):
 
 def test_a_quotation_mark_that_is_never_closed_is_an_error_and_one_inside_a_cell_is_not(tmp_path):
     path, rows = tmp_path / "a.csv", "2,0.1,y\n3,0.2,z\n"
-    for cell, told in (('"x', True), ('5" disk\n7,0.1,"x', True), ('5" disk', False), ('"5"" disk"', False)):
+    for cell, quoted in (('"x', True), ('5" disk\n7,0.1,"x', True), ('5" disk', False), ('"5"" disk"', False)):
         path.write_text(f"id,log_ratio,text\n1,0.5,{cell}\n{rows}")
-        if told:
+        if quoted:
             for verb in (files.read, files.plan):
                 with pytest.raises(InputError, match=r"a\.csv: .* a quotation mark that is never closed"):
                     verb(path)

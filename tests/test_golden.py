@@ -24,11 +24,11 @@ def _one_thread():
     torch.set_num_threads(before)
 
 
-def differences(recorded, found):
+def differences(recorded, now):
     """Return in words which fields of an entry are not what was recorded."""
-    if recorded.keys() != found.keys():
-        return [f"fields {sorted(found)} instead of {sorted(recorded)}"]
-    wrong = {field: _difference(*recorded[field], *found[field]) for field in recorded}
+    if recorded.keys() != now.keys():
+        return [f"fields {sorted(now)} instead of {sorted(recorded)}"]
+    wrong = {field: _difference(*recorded[field], *now[field]) for field in recorded}
     return [f"{field}: {words}" for field, words in wrong.items() if words]
 
 

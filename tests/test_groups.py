@@ -168,7 +168,7 @@ def test_no_rule_with_the_same_shares_comes_closer(name, budget):
         {"type": "eq", "fun": lambda a, g=g: np.sum(a[labels == g]) - shares[g] * 12 / budget} for g in range(3)
     ]
     start = (shares / np.array([5, 4, 3]))[labels] * 12 / budget
-    found = optimize.minimize(
+    best = optimize.minimize(
         divergence,
         start,
         bounds=[(1e-7, 1)] * 12,
@@ -178,9 +178,9 @@ def test_no_rule_with_the_same_shares_comes_closer(name, budget):
     )
     rule = Grouped.fit(np.log(ratio), budget, labels, shares=shares)
     a = np.exp(rule(np.log(ratio), labels))
-    assert divergence(a) <= found.fun + 1e-9
-    assert divergence(a) == pytest.approx(found.fun, abs=1e-6), "the optimiser gets there, too"
-    np.testing.assert_allclose(a / a.sum(), found.x / found.x.sum(), atol=1e-3)
+    assert divergence(a) <= best.fun + 1e-9
+    assert divergence(a) == pytest.approx(best.fun, abs=1e-6), "the optimiser gets there, too"
+    np.testing.assert_allclose(a / a.sum(), best.x / best.x.sum(), atol=1e-3)
 
 
 def test_sizes_sum_to_n_and_are_the_nearest():

@@ -67,9 +67,9 @@ def test_the_rows_below_the_threshold_are_those_of_a_sort(monkeypatch, case, col
     monkeypatch.setattr(_keys, "_WAITING", 3)
     kept = np.zeros(N, bool)
     for g in range(len(need)):
-        own = np.flatnonzero((rows.group == g) & (rows.key < np.inf))
-        own = own[np.lexsort((rows.id[own], rows.key[own]))]
-        kept[own[np.cumsum(rows.cost[own]) <= need[g]]] = True
+        members = np.flatnonzero((rows.group == g) & (rows.key < np.inf))
+        members = members[np.lexsort((rows.id[members], rows.key[members]))]
+        kept[members[np.cumsum(rows.cost[members]) <= need[g]]] = True
     key, id, total, passes = find(split(rows, 700), need)
     assert np.array_equal(rows.before(key, id), kept)
     assert total.tolist() == [kept.sum(), rows.cost[kept].sum()]

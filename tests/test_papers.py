@@ -16,8 +16,8 @@ def citations():
     for path in (*SOURCE.rglob("*.py"), *PAPER.rglob("*.py")):
         text = re.sub(r"\n +(?=[^|\n]*\d{4}\))", " ", path.read_text())  # a citation may go on in the next line
         for line in re.findall(r"^ *\| (.+)$", text, re.MULTILINE):
-            if found := re.search(r"\(([^()]+?),? (\d{4})\)", line):
-                yield re.split(r",| and | & | et al", found[1])[0].strip(), found[2], path.name
+            if match := re.search(r"\(([^()]+?),? (\d{4})\)", line):
+                yield re.split(r",| and | & | et al", match[1])[0].strip(), match[2], path.name
 
 
 CITED = sorted(set(citations()))

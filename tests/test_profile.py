@@ -183,12 +183,12 @@ def test_no_acceptance_function_leaves_less(name):
         rate = {"type": "ineq", "fun": lambda a, q=q, budget=budget: q @ a - 1 / budget}
         for start in (np.full(5, 0.95), np.minimum(p / q / np.max(p / q) + 0.3, 1)):
             options = {"ftol": 1e-13, "maxiter": 500}
-            found = optimize.minimize(
+            best = optimize.minimize(
                 divergence, start, bounds=[(1e-6, 1)] * 5, constraints=rate, method="SLSQP", options=options
             )
-            if q @ found.x >= 1 / budget - 1e-7:
+            if q @ best.x >= 1 / budget - 1e-7:
                 feasible += 1
-                assert profile.divergence(div, budget) <= found.fun + 1e-6
+                assert profile.divergence(div, budget) <= best.fun + 1e-6
     assert feasible >= 3
 
 

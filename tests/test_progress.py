@@ -12,15 +12,15 @@ from obrs import _progress
 @pytest.fixture
 def display(monkeypatch):
     """What a notebook was asked to show: the text of each line, which display it is in, and whether it is an update."""
-    found = []
+    lines = []
 
     def publish(data, *, transient, update):
-        found.append((data["text/plain"], transient["display_id"], update))
+        lines.append((data["text/plain"], transient["display_id"], update))
 
     shell = SimpleNamespace(kernel=object(), display_pub=SimpleNamespace(publish=publish))
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
     monkeypatch.setattr(_progress, "_PAUSE", 0.0, raising=False)
-    return found
+    return lines
 
 
 def test_a_notebook_shows_one_line_that_moves(display, tmp_path):
@@ -42,10 +42,10 @@ def test_a_notebook_shows_one_line_that_moves(display, tmp_path):
 def test_a_pipe_gets_a_line_every_ten_seconds(monkeypatch, capsys):
     clock = [0.0]
     monkeypatch.setattr(_progress, "monotonic", lambda: clock[0])
-    with _progress.bar("looking", 100) as tell:
+    with _progress.bar("looking", 100) as update:
         for clock[0] in range(0, 60, 4):
-            tell(clock[0], "rows")
+            update(clock[0], "rows")
     assert capsys.readouterr().err.splitlines() == [f"looking {t}/100  rows" for t in (12, 24, 36, 48)]
-    with _progress.bar("looking", 100, wanted=False) as tell:
-        tell(99)
+    with _progress.bar("looking", 100, wanted=False) as update:
+        update(99)
     assert capsys.readouterr().err == ""

@@ -69,7 +69,7 @@ def test_the_rows_are_those_of_one_process_and_of_files(dataset, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "options",
     [
         {"n": {"a": 500, "b": 20, "c": 1}, "group": "label"},
         {"n": 900, "group": "label", "shares": "equal", "weights": True},
@@ -79,11 +79,11 @@ def test_the_rows_are_those_of_one_process_and_of_files(dataset, tmp_path):
     ],
     ids=["quotas", "shares", "budget", "cost", "weights"],
 )
-def test_groups_shares_costs_and_weights_are_those_of_files(dataset, tmp_path, asked):
+def test_groups_shares_costs_and_weights_are_those_of_files(dataset, tmp_path, options):
     (tmp_path / "scores").mkdir()
     parquet.write_table(TABLE, tmp_path / "scores" / "a.parquet")
-    expected = obrs.files.select(tmp_path / "scores", out=tmp_path / "kept", id="id", **asked)
-    done = obrs.ray.select(dataset, id="id", **asked)
+    expected = obrs.files.select(tmp_path / "scores", out=tmp_path / "kept", id="id", **options)
+    done = obrs.ray.select(dataset, id="id", **options)
     assert done.threshold == expected.threshold
     kept, rows = parquet.read_table(tmp_path / "kept" / "a.parquet").to_pylist(), done.out.take_all()
     assert sorted(rows, key=lambda row: row["id"]) == sorted(kept, key=lambda row: row["id"])

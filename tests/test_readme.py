@@ -134,5 +134,5 @@ def test_the_version_is_that_of_the_changelog_and_of_the_citation():
 
 
 def test_results_have_one_layout():
-    wanted = {f"{name}.{kind}" for name in EXPERIMENTS for kind in ("json", "md", "png")}
-    assert {path.name for path in RESULTS.iterdir()} == wanted | {"check.json"}
+    expected = {f"{name}.{kind}" for name in EXPERIMENTS for kind in ("json", "md", "png")}
+    assert {path.name for path in RESULTS.iterdir()} == expected | {"check.json"}

@@ -30,9 +30,9 @@ def routes(x, w, share):
     yield groups[0]
     yield groups[1] - 30.0
     with np.errstate(all="ignore"):
-        found = root.solve_sorted(*interval, share * mass)[0]
-    if -5.0 <= -found < 5.0:
-        yield found
+        log_c = root.solve_sorted(*interval, share * mass)[0]
+    if -5.0 <= -log_c < 5.0:
+        yield log_c
 
 
 @given(PAIRS, BUDGETS, st.booleans())
@@ -57,10 +57,10 @@ def test_groups_of_every_size_meet_the_share(sd, weighted):
     sizes = np.array([1, 2, 3, 17, 300, 5000, 40_000])
     group = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
     x, w = rng.normal(size=len(group)) * sd, rng.random(len(group)) if weighted else None
-    found = root.solve_groups(x, w, group, np.bincount(group, w) / 2.6)
+    log_c = root.solve_groups(x, w, group, np.bincount(group, w) / 2.6)
     for k in range(len(sizes)):
         here = group == k
-        assert_is_the_root(x[here], found[k], 1 / 2.6, None if w is None else w[here])
+        assert_is_the_root(x[here], log_c[k], 1 / 2.6, None if w is None else w[here])
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -87,6 +87,6 @@ def test_luck_with_the_subsample_changes_nothing(monkeypatch, weighted):
 def test_brent_finds_what_scipy_finds(f, low, high):
     optimize = pytest.importorskip("scipy.optimize")
     calls = []
-    found = root.brent(lambda x: calls.append(x) or f(x), low, high)
-    assert found == pytest.approx(optimize.brentq(f, low, high, xtol=1e-300), abs=1e-12, rel=1e-12)
+    at = root.brent(lambda x: calls.append(x) or f(x), low, high)
+    assert at == pytest.approx(optimize.brentq(f, low, high, xtol=1e-300), abs=1e-12, rel=1e-12)
     assert len(calls) < 60

@@ -135,8 +135,8 @@ def test_marks_spaces_blank_lines_and_windows_change_nothing(tmp_path):
     }
     for name, data in cases.items():
         (tmp_path / name).write_bytes(data)
-        found = read_columns(find_sources(tmp_path / name, delimiter=";"), ["log_ratio"]).numbers("log_ratio")
-        np.testing.assert_array_equal(found, [1.5, -np.inf, 2, 1e-3])
+        column = read_columns(find_sources(tmp_path / name, delimiter=";"), ["log_ratio"]).numbers("log_ratio")
+        np.testing.assert_array_equal(column, [1.5, -np.inf, 2, 1e-3])
 
 
 def test_a_folder_a_glob_and_a_list_find_files_by_name(tmp_path):

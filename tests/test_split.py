@@ -26,7 +26,7 @@ def test_slsqp_finds_no_better_division(name):
     parts, shares = [rng.normal(size=400) * s for s in (0.3, 1.0, 2.0)], np.array([0.5, 0.3, 0.2])
     budgets = split_budget(parts, shares, 3.0, div)
     assert shares @ budgets == pytest.approx(3)
-    found = minimize(
+    best = minimize(
         lambda k: shares @ left_after(parts, k, div),
         np.full(3, 3.0),
         bounds=[(1, 30)] * 3,
@@ -34,7 +34,7 @@ def test_slsqp_finds_no_better_division(name):
         method="SLSQP",
         options={"maxiter": 300},
     )
-    assert shares @ left_after(parts, budgets, div) <= found.fun + 1e-4
+    assert shares @ left_after(parts, budgets, div) <= best.fun + 1e-4
 
 
 @pytest.mark.parametrize(("budget", "equal"), [(4, 5.85), (8, 14)])

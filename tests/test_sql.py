@@ -38,7 +38,7 @@ def select_by_duckdb(pool, condition):
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "options",
     [
         {"n": N // 4, "id": "i d", "column": "x", "kind": "logit", "seed": 2**63 + 5},
         {"n": N // 4, "id": "text", "column": "x", "kind": "logit"},
@@ -50,8 +50,8 @@ def select_by_duckdb(pool, condition):
     ],
     ids=["integers", "text", "one", "groups", "all", "shares", "weights"],
 )
-def test_the_same_rows_of_a_million(pool, tmp_path, asked):
-    done = obrs.files.select(pool, out=tmp_path / "kept", skip_bad=True, progress=False, **asked)
+def test_the_same_rows_of_a_million(pool, tmp_path, options):
+    done = obrs.files.select(pool, out=tmp_path / "kept", skip_bad=True, progress=False, **options)
     kept = parquet.read_table(tmp_path / "kept", columns=["row"])["row"].to_numpy()
     assert len(kept) == len(done) > 0
     condition = obrs.sql.condition(done)
@@ -73,12 +73,12 @@ def test_groups_may_be_booleans(tmp_path, values):
 
 def test_the_command_prints_the_condition_and_writes_nothing(pool, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    asked = ["select", str(pool), "--kind", "logit", "--column", "x", "--skip-bad", "--id", "text", "-n", "1000"]
-    assert main([*asked, "--sql", "duckdb"]) == 0
+    command = ["select", str(pool), "--kind", "logit", "--column", "x", "--skip-bad", "--id", "text", "-n", "1000"]
+    assert main([*command, "--sql", "duckdb"]) == 0
     done = obrs.files.select(pool, 1000, id="text", column="x", kind="logit", skip_bad=True, out=None)
     assert capsys.readouterr().out == f"{obrs.sql.condition(done)}\n"
     assert (len(done), list(tmp_path.iterdir())) == (1000, [])
-    assert main([*asked, "--sql", "spark"]) == main(asked) == 2
+    assert main([*command, "--sql", "spark"]) == main(command) == 2
 
 
 def test_what_cannot_be_expressed_is_one_line(pool, tmp_path):
@@ -89,8 +89,8 @@ def test_what_cannot_be_expressed_is_one_line(pool, tmp_path):
     for wrong in (tmp_path, tmp_path / "other.json"):
         with pytest.raises(InputError, match="is no manifest of a selection"):
             obrs.sql.condition(wrong)
-    asked = {"kind": "logit", "column": "x", "id": "i", "group": None, "seed": 0, "cut": {"": [-1.0, 7]}}
+    facts = {"kind": "logit", "column": "x", "id": "i", "group": None, "seed": 0, "cut": {"": [-1.0, 7]}}
     sql = "7 THEN 0 END); DROP TABLE pool; -- %d"
     for change in ({"cut": {"": [-1.0, sql]}}, {"cut": {"": [sql, 7]}}, {"beta": sql}, {"id": 7}, {"kind": sql}):
         with pytest.raises(InputError, match="not one of a selection"):
-            obrs.sql.condition(asked | change)
+            obrs.sql.condition(facts | change)

@@ -57,9 +57,9 @@ def test_no_rule_brings_the_features_closer_than_obrs_with_their_ratio(f, seed):
     for budget in BUDGETS:
         a, log_ratio = obrs_on_values(p, q, phi, budget)
         left = divergence(f, push(p, phi), push(keep(q, a), phi))
-        found = best_of_any_rule(f, p, q, phi, budget, [np.ones(STATES), rng.uniform(0.5, 1, STATES)])
-        assert left <= found + 1e-6
-        assert found <= left + 1e-3  # and the search does come as close
+        best = best_of_any_rule(f, p, q, phi, budget, [np.ones(STATES), rng.uniform(0.5, 1, STATES)])
+        assert left <= best + 1e-6
+        assert best <= left + 1e-3  # and the search does come as close
         assert Profile(log_ratio, q).divergence(f, budget) == pytest.approx(left, abs=1e-9)
 
 

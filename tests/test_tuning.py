@@ -50,9 +50,9 @@ def test_what_is_saved_keeps_the_same_ids_when_it_is_loaded(result, tmp_path):
     again = load(tmp_path / "tuned", propose)
     np.testing.assert_array_equal(again.sample(500).ids, result.sample(500).ids)
     assert (again.lines, again.table) == (result.lines, result.table)
-    own = replace(result, recipe=Recipe((("mine", 1.0),)), ratios={"mine": lambda x: x[:, 0]})
-    replace(own, score=np.arange(3.0), kept=np.array([0, 2])).save(tmp_path / "tuned")
-    again = load(tmp_path / "tuned", np.zeros((3, 2)), extra=own.ratios)  # not by the ratio that was saved before
+    other = replace(result, recipe=Recipe((("mine", 1.0),)), ratios={"mine": lambda x: x[:, 0]})
+    replace(other, score=np.arange(3.0), kept=np.array([0, 2])).save(tmp_path / "tuned")
+    again = load(tmp_path / "tuned", np.zeros((3, 2)), extra=other.ratios)  # not by the ratio that was saved before
     np.testing.assert_array_equal(again.log_ratio(np.ones((4, 2))), np.ones(4))
     np.testing.assert_array_equal(np.arange(3)[again.kept], [0, 2])
     assert (again.propose, again.score.tolist()) == (None, [0, 1, 2])
@@ -80,8 +80,8 @@ def test_a_critic_and_a_ratio_of_ones_own_are_given_again_to_load(constants, tmp
     scores = {name: np.asarray(f((x, y)).detach(), np.float64) for name, f in parts.items()}
     recipe = Recipe((("critic as it is", 1.0), ("mine", 2.0)), constants)
     recipe = recipe.calibrate(scores, y.numpy(), dict.fromkeys(range(3), 1 / 3))
-    found = Tuned(2.0, "a judge", recipe=recipe, rule=recipe.rule(scores, y.numpy(), 2), propose=propose_labelled)
-    one = replace(found, confirmed=True).use(parts)
+    tuned = Tuned(2.0, "a judge", recipe=recipe, rule=recipe.rule(scores, y.numpy(), 2), propose=propose_labelled)
+    one = replace(tuned, confirmed=True).use(parts)
     one.save(tmp_path)
     again = load(tmp_path, propose_labelled, critic=critic, extra={"mine": label_ratio})
     np.testing.assert_array_equal(again.sample(300).ids, one.sample(300).ids)
@@ -103,9 +103,9 @@ def test_another_budget_needs_no_new_fits(result, monkeypatch):
 def test_a_budget_that_buys_no_more_than_a_smaller_one_is_said():
     """Of two points in the plane only the sign of x tells anything: K = 2 is too little, and from 3 on all is exact."""
     rng = np.random.default_rng(0)
-    found = search(rng, 2000, 0.0, sign=True).tune(6)
-    assert found.confirmed
-    assert any(note.startswith("K = 3 buys as much") for note in found.notes)
+    tuned = search(rng, 2000, 0.0, sign=True).tune(6)
+    assert tuned.confirmed
+    assert any(note.startswith("K = 3 buys as much") for note in tuned.notes)
     assert not any("buys as much" in note for note in search(rng, 2000, 0.0, sign=True).tune(2.5).notes)
 
 
@@ -125,38 +125,38 @@ def test_fakes_that_are_there_are_scored_by_the_fold_that_did_not_see_them(monke
 
     monkeypatch.setattr(tuning, "refit", refit_by_heart)
     fake = draw(4000, 0.0, seed=3)
-    found = tune(draw(4000, 0.7), fake, budget=4, progress=False)
+    tuned = tune(draw(4000, 0.7), fake, budget=4, progress=False)
     assert len(fitted) == 2
     assert not fitted[0] & fitted[1]
     assert fitted[0] | fitted[1] == {row.tobytes() for row in fake}
-    assert found.confirmed
-    assert len(found.kept) == 1000
-    b = found.recipe.coefficients[0][1]
-    np.testing.assert_allclose(found.score, b * 0.7 * fake.sum(1), rtol=1e-4, atol=1e-4)
-    assert fake[found.kept].mean() > 0.4
-    assert len(found.search.tune(2).kept) == 2000
+    assert tuned.confirmed
+    assert len(tuned.kept) == 1000
+    b = tuned.recipe.coefficients[0][1]
+    np.testing.assert_allclose(tuned.score, b * 0.7 * fake.sum(1), rtol=1e-4, atol=1e-4)
+    assert fake[tuned.kept].mean() > 0.4
+    assert len(tuned.search.tune(2).kept) == 2000
     with pytest.raises(InputError, match=r"take fake\[tuned.kept\]"):
-        found.sample(10)
+        tuned.sample(10)
 
 
 def test_fakes_with_labels_are_kept_in_equal_shares_of_each_class(monkeypatch):
     """One constant per class: a class of which the ratio thinks little is kept as often as the others."""
     monkeypatch.setattr(tuning, "refit", lambda *_, **__: add_report(lambda batch: batch[0].sum(1) - 3 * batch[1]))
     label = np.arange(3000) % 3
-    found = tune((draw(3000, 0.7), label), (draw(3000, 0.0, 3), label), budget=3, progress=False)
-    assert found.recipe.constants == "one constant per class"
-    assert np.bincount(label[found.kept]).tolist() == [333, 333, 333]
+    tuned = tune((draw(3000, 0.7), label), (draw(3000, 0.0, 3), label), budget=3, progress=False)
+    assert tuned.recipe.constants == "one constant per class"
+    assert np.bincount(label[tuned.kept]).tolist() == [333, 333, 333]
 
 
 def test_the_half_that_confirms_is_not_the_one_that_chose(monkeypatch):
     """Proposals are made in order: those to fit on, those to choose by, those to confirm by."""
     monkeypatch.setattr(Search, "tune", lambda self, *_, **__: self)
     monkeypatch.setattr(tuning, "refit", no_fit)
-    made = tune(draw(1200), propose, budget=2, pool=1000, progress=False)
-    np.testing.assert_array_equal(made.pool.features, propose(np.arange(500)))
-    np.testing.assert_array_equal(made.other_pool.features, propose(np.arange(500, 1000)))
+    tuned = tune(draw(1200), propose, budget=2, pool=1000, progress=False)
+    np.testing.assert_array_equal(tuned.pool.features, propose(np.arange(500)))
+    np.testing.assert_array_equal(tuned.other_pool.features, propose(np.arange(500, 1000)))
     real = {row.tobytes() for row in draw(1200).astype("float64")}
-    one, two = ({row.tobytes() for row in pool.real} for pool in (made.pool, made.other_pool))
+    one, two = ({row.tobytes() for row in pool.real} for pool in (tuned.pool, tuned.other_pool))
     assert one | two < real
     assert not one & two
 
@@ -172,12 +172,12 @@ def add_report(ratio):
 
 def test_where_the_model_is_right_the_answer_is_the_plain_model(monkeypatch):
     flat = {"flat": lambda x: np.zeros(len(x))}
-    found = tune(draw(3000, 0.0), propose, budget=2, pool=2000, extra=flat, progress=False)
-    assert not found.confirmed
-    assert "the same score for all proposals" in found.notes[-1]
-    assert "flat" in found.notes[-1]
-    assert "this is the plain model" in str(found)
-    kept = found.sample(500)
+    tuned = tune(draw(3000, 0.0), propose, budget=2, pool=2000, extra=flat, progress=False)
+    assert not tuned.confirmed
+    assert "the same score for all proposals" in tuned.notes[-1]
+    assert "flat" in tuned.notes[-1]
+    assert "this is the plain model" in str(tuned)
+    kept = tuned.sample(500)
     assert (kept.proposed, kept.notes) == (500, ("the plain model: no gain was confirmed",))
     monkeypatch.setattr(tuning, "refit", no_fit)
     given = tune(draw(3000, 0.0), draw(2400, 0.0, seed=1), budget=2, progress=False)
@@ -196,9 +196,9 @@ def test_an_interrupted_search_says_that_nothing_is_confirmed(monkeypatch):
 
     monkeypatch.setattr(Search, "_confirm", stop)
     monkeypatch.setattr(tuning, "refit", no_fit)
-    found = tune(draw(1200), propose, budget=2, pool=1000, progress=False)
-    assert str(found).startswith("the best so far by KL on cells at K = 2, not confirmed")
-    assert "not confirmed" in found.sample(20).notes[-1]
+    tuned = tune(draw(1200), propose, budget=2, pool=1000, progress=False)
+    assert str(tuned).startswith("the best so far by KL on cells at K = 2, not confirmed")
+    assert "not confirmed" in tuned.sample(20).notes[-1]
 
 
 def search(rng, n, gain, sign=False):
@@ -213,10 +213,10 @@ def search(rng, n, gain, sign=False):
     ]
     for each in scores:
         each["two"][:9] = -np.inf  # a candidate may say r = 0
-    made = Search(np.zeros((1200, 2)), None, None, None, None, None, 0, False)
-    made.pool, made.other_pool = (Pool(*each) for each in zip(scores, x, [None] * 2, reals, strict=True))
-    made.candidates, made.propose, made.start = dict.fromkeys(("one", "two"), lambda x: x), propose, 0
-    return made
+    result = Search(np.zeros((1200, 2)), None, None, None, None, None, 0, False)
+    result.pool, result.other_pool = (Pool(*each) for each in zip(scores, x, [None] * 2, reals, strict=True))
+    result.candidates, result.propose, result.start = dict.fromkeys(("one", "two"), lambda x: x), propose, 0
+    return result
 
 
 def test_false_alarms_are_few_and_gains_are_found(monkeypatch):
@@ -272,11 +272,11 @@ def test_images_with_labels_are_judged_by_a_second_classifier():
         spoilt = np.where(noise[at, None, None, None], images[at][:, :, ::-1].copy(), images[at])
         return torch.from_numpy(spoilt), torch.from_numpy(label[at])
 
-    found = tune((images, label), model, budget=2, pool=1600, extra={"upright": upright}, progress=False)
-    assert found.judge == "a second classifier"
-    assert any("one constant per class" in name for name, _ in found.rows)
-    if found.confirmed and tuning.installed_features():
-        assert any("EfficientNet-Lite0, which a candidate has seen and which is no judge" in x for x in found.notes)
+    tuned = tune((images, label), model, budget=2, pool=1600, extra={"upright": upright}, progress=False)
+    assert tuned.judge == "a second classifier"
+    assert any("one constant per class" in name for name, _ in tuned.rows)
+    if tuned.confirmed and tuning.installed_features():
+        assert any("EfficientNet-Lite0, which a candidate has seen and which is no judge" in x for x in tuned.notes)
 
 
 def upright(batch):
@@ -319,10 +319,10 @@ def test_the_page_of_a_tuned_shows_what_is_kept_and_escapes_what_it_is_told(resu
 
 def test_the_cost_is_said_before_the_work_and_the_parts_after_it(monkeypatch, capsys):
     monkeypatch.setattr(tuning, "refit", no_fit)
-    found = tune(draw(1200), propose, budget=2, pool=1000, progress=True)
-    said = capsys.readouterr().err
-    assert "tune: 1,500 proposals, about " in said
-    assert "real samples: 514 fit, 343 choose, 343 confirm" in said
-    assert "judged by KL on cells" in said
-    assert [name for name, _ in found.seconds][-1] == "search"
-    assert str(found).splitlines()[-1].endswith(")")
+    tuned = tune(draw(1200), propose, budget=2, pool=1000, progress=True)
+    err = capsys.readouterr().err
+    assert "tune: 1,500 proposals, about " in err
+    assert "real samples: 514 fit, 343 choose, 343 confirm" in err
+    assert "judged by KL on cells" in err
+    assert [name for name, _ in tuned.seconds][-1] == "search"
+    assert str(tuned).splitlines()[-1].endswith(")")

@@ -18,20 +18,20 @@ def main():
     parser.add_argument("--verb", choices=VERBS, nargs="+", help="only these")
     parser.add_argument("--case", type=int, help="run this one again, and show the fault")
     parser.add_argument("--start", type=int, default=0, help="number of the first case")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
-    if asked.case is not None:
-        print(run_case(asked.verb[0], VERBS[asked.verb[0]], asked.case).counts)
+    if arguments.case is not None:
+        print(run_case(arguments.verb[0], VERBS[arguments.verb[0]], arguments.case).counts)
         return 0
-    shares = {verb: 1 / SLOW.get(verb, 1) for verb in asked.verb or VERBS}
+    shares = {verb: 1 / SLOW.get(verb, 1) for verb in arguments.verb or VERBS}
     whole, calls = Counter(), Counter()
     for verb, share in shares.items():
         counts, begun, kinds = Counter(), perf_counter(), set()
-        for number in range(asked.start, asked.start + round(asked.cases * share / sum(shares.values()))):
+        for number in range(arguments.start, arguments.start + round(arguments.cases * share / sum(shares.values()))):
             counts["cases"] += 1
             try:
-                made = run_case(verb, VERBS[verb], number)
-                counts, calls = counts + made.counts, calls + made.calls
+                result = run_case(verb, VERBS[verb], number)
+                counts, calls = counts + result.counts, calls + result.calls
             except (Exception, Hung) as error:
                 counts["faults"] += 1
                 at = traceback.extract_tb(error.__traceback__)[-1]

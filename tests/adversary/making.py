@@ -249,7 +249,7 @@ class Maker:
         self.calls[getattr(function, "func", function).__qualname__.split(".<locals>.")[-1]] += 1
         before = [state() for state in RANDOM]
         try:
-            found = function(**given.arguments)
+            result = function(**given.arguments)
         except (ObrsError, OSError) as error:
             assert str(error), "an error without a word"
             assert "\n" not in str(error), f"an error of several lines: {error}"
@@ -258,7 +258,7 @@ class Maker:
         assert before == [state() for state in RANDOM], "random numbers of the program were drawn"
         assert not spoilt, f"{spoilt}={given.arguments[spoilt]!r:.60} was taken"
         self.counts["answered"] += 1
-        return found
+        return result
 
     def check_untouched(self):
         """Raise if a call has written into its arguments."""

@@ -107,8 +107,8 @@ def rules(make):
 def divergences(make):
     record, x = DIVERGENCES[make.one(*sorted(DIVERGENCES))], make.array(make.floats(make.size(10)))
     for function in (record.f, record.conjugate, record.critic, record.f_star_of_f_prime, record.log_ratio):
-        found = make.answer(function, x)
-        assert found is None or np.array_equal(np.isnan(host(found)), np.isnan(host(x)))
+        value = make.answer(function, x)
+        assert value is None or np.array_equal(np.isnan(host(value)), np.isnan(host(x)))
     make.answer(obrs.divergences.pr, make.one(0.5, 4))
 
 
@@ -197,11 +197,11 @@ def priority(make):
 
 def unweight(make):
     n = make.size(60)
-    w, wanted = make.one(make.scores(n), make.log_ratio(n)), make.count(1, n)
-    kept = make.answer(obrs.unweight, w := make.array(w), wanted, seed=make.seed(), design=make.one(*DESIGNS))
+    w, size = make.one(make.scores(n), make.log_ratio(n)), make.count(1, n)
+    kept = make.answer(obrs.unweight, w := make.array(w), size, seed=make.seed(), design=make.one(*DESIGNS))
     if kept is not None:
         values, index, left = host(w), host(kept.index).astype(int), host(kept.weight)
-        assert len(index) == wanted
+        assert len(index) == size
         assert np.all(np.diff(index) > 0)
         assert np.all(np.sign(left) == np.sign(values[index]))
         assert 0 <= kept.truncated <= 1
@@ -215,29 +215,29 @@ def profile(make):
     n = make.size()
     x, weights = make.log_ratio(n), make.one(None, None, make.weights(n))
     sign = make.one(None, None, np.where(make.rng.random(n) < 0.3, -1.0, 1.0))
-    found = make.answer(obrs.Profile, x := make.array(x), weights, sign=sign)
-    if found is None:
+    result = make.answer(obrs.Profile, x := make.array(x), weights, sign=sign)
+    if result is None:
         return
-    assert -1 - 1e-9 <= found.net <= 1 + 1e-9
+    assert -1 - 1e-9 <= result.net <= 1 + 1e-9
     budget, groups = make.budget(), make.one(None, None, make.labels(n))
     shares = None if groups is None else make.one(None, shares_of(make, groups))
     options = {"n": make.one(None, 5), "recall": make.one(0.5, 0.9), "groups": groups, "shares": shares}
     wrong = {"shares": (0.5, [1.0]), "recall": NO_SHARES} if groups is None else {}
-    for row in make.answer(found.plan, [budget], wrong=wrong, **options) or ():
+    for row in make.answer(result.plan, [budget], wrong=wrong, **options) or ():
         assert not any(isinstance(value, float) and np.isnan(value) for value in row.values())
-    for share in (make.answer(verb, budget) for verb in (found.truncated, found.ess, found.rate)):
+    for share in (make.answer(verb, budget) for verb in (result.truncated, result.ess, result.rate)):
         assert share is None or 0 <= share <= 1 + 1e-9
     name, points = make.one(*sorted(DIVERGENCES)), make.one(2, 9)
-    left = make.answer(found.divergence, name, budget)
+    left = make.answer(result.divergence, name, budget)
     assert left is None or left >= 0
-    make.answer(found.bound, name, budget)
-    make.answer(found.divergence, name, make.one(1, 2, 4), cap=True, wrong={"cap": ()})
-    for curve in (make.answer(found.curve, budget, points), make.answer(found.frontier, budget, points)):
+    make.answer(result.bound, name, budget)
+    make.answer(result.divergence, name, make.one(1, 2, 4), cap=True, wrong={"cap": ()})
+    for curve in (make.answer(result.curve, budget, points), make.answer(result.frontier, budget, points)):
         assert curve is None or not any_nan(*curve)
     goal = make.one(0.0, 1e-12, 1e-3, 0.05, 0.5, 0.9, 1.0, 3.0)
     goal = {make.one(*GOALS): goal}
     wrong = dict.fromkeys(GOALS, NO_SHARES[2:]) | {"recall": NO_SHARES if "precision" in goal else ()}
-    budget = make.answer(found.budget_for, **goal, recall=0.9, wrong=wrong)
+    budget = make.answer(result.budget_for, **goal, recall=0.9, wrong=wrong)
     assert budget is None or 1 <= budget < np.inf
 
 
@@ -246,26 +246,26 @@ def formulas(make):
     x, budget = make.rng.normal(scale=make.one(0.1, 1.0, 3.0), size=make.count(1, 60)), make.one(1, 1.3, 2, 4, 10.0)
     weights = make.one(None, make.rng.random(len(x)) + 0.01)
     q = np.full(len(x), 1 / len(x)) if weights is None else weights / weights.sum()
-    found, r = obrs.Profile(x, weights), np.exp(x) / (q @ np.exp(x))
+    profile, r = obrs.Profile(x, weights), np.exp(x) / (q @ np.exp(x))
     lam = make.one(0.0, 0.3, 1.0, 20.0)
-    a = np.exp(host(obrs.Budgeted(found.log_c(budget))(x)))
+    a = np.exp(host(obrs.Budgeted(profile.log_c(budget))(x)))
     kept, p = q * a / (q @ a), q * r
     expected = {
-        found.alpha: q @ np.minimum(lam * r, 1.0),
-        found.beta: 1.0 if lam == 0 else q @ np.minimum(lam * r, 1.0) / lam,
-        found.rate: max(1 / budget, 1 / r.max()),
-        found.ess: 1 / (p @ (p / kept)),
-        partial(found.divergence, "kl"): p @ np.log(p / kept),
-        partial(found.divergence, "rkl"): kept @ np.log(kept / p),
-        partial(found.divergence, "tv"): np.abs(p - kept).sum() / 2,
-        partial(found.divergence, "chi2"): p @ (p / kept) - 1,
+        profile.alpha: q @ np.minimum(lam * r, 1.0),
+        profile.beta: 1.0 if lam == 0 else q @ np.minimum(lam * r, 1.0) / lam,
+        profile.rate: max(1 / budget, 1 / r.max()),
+        profile.ess: 1 / (p @ (p / kept)),
+        partial(profile.divergence, "kl"): p @ np.log(p / kept),
+        partial(profile.divergence, "rkl"): kept @ np.log(kept / p),
+        partial(profile.divergence, "tv"): np.abs(p - kept).sum() / 2,
+        partial(profile.divergence, "chi2"): p @ (p / kept) - 1,
     }
     for verb, value in expected.items():
-        answer = make.answer(verb, lam if verb in (found.alpha, found.beta) else budget)
+        answer = make.answer(verb, lam if verb in (profile.alpha, profile.beta) else budget)
         assert answer is None or close(answer, value, rtol=1e-7, atol=1e-9)
     order = make.rng.permutation(len(x))
     again = make.answer(obrs.solve_log_c, x[order], budget, weights=None if weights is None else weights[order])
-    assert again is None or budget == 1 or close(again, found.log_c(budget), rtol=1e-9, atol=1e-9)
+    assert again is None or budget == 1 or close(again, profile.log_c(budget), rtol=1e-9, atol=1e-9)
     assert close(q @ a, max(1 / budget, 1 / r.max()))
 
 
@@ -285,8 +285,8 @@ def scores(make):
         (critics.to_log_ratio, {"scores": x, "kind": make.one("logit", "log_ratio")}, x),
     ]
     verb, given, expected = make.one(*cases)
-    found = make.answer(verb, **{name: make.guise(v) if v is x else v for name, v in given.items()}, wrong=arrays)
-    assert found is None or close(found, expected, rtol=1e-6, atol=1e-6)
+    result = make.answer(verb, **{name: make.guise(v) if v is x else v for name, v in given.items()}, wrong=arrays)
+    assert result is None or close(result, expected, rtol=1e-6, atol=1e-6)
     doubt = make.answer(critics.check_scores, x, "logit", wrong=arrays)
     assert doubt is None or isinstance(doubt, str)
     wrapped = make.answer(critics.wrap_critic, lambda x: x[:, :1], "logit")
@@ -328,8 +328,8 @@ def samples(make):
         assert (both.proposed, both.next_id) == (one.proposed + two.proposed, max(one.next_id, two.next_id))
     if isinstance(one.x, np.ndarray) and one.fixed and len(one) and one.log_weight.max() < 300:
         wrong = {"g": (lambda x: np.zeros(len(x) + 1), lambda x: ["a"] * len(x), 3, None)}
-        found = make.answer(one.mean, first_column, 0.9, unbiased=make.chance(0.5), wrong=wrong)
-        assert found is None or found.low <= found.value <= found.high
+        mean = make.answer(one.mean, first_column, 0.9, unbiased=make.chance(0.5), wrong=wrong)
+        assert mean is None or mean.low <= mean.value <= mean.high
     path = os.path.join(make.folder, "kept.npz")
     one.save(path)
     assert np.array_equal(Samples.load(path).ids, one.ids)
@@ -396,8 +396,8 @@ def stream(make):
     if None not in parts:
         one, *two = [np.concatenate([part.ids for part in each] or [[]]) for each in parts]
         assert np.array_equal(one, np.sort(np.concatenate(two)))
-    made = make.answer(obrs.proposal, lambda n: np.zeros(n))
-    assert made is None or len(made(np.arange(5))) == 5
+    proposal = make.answer(obrs.proposal, lambda n: np.zeros(n))
+    assert proposal is None or len(proposal(np.arange(5))) == 5
     few = make.count(1, 9)
     batches = obrs.stream(propose, first_column, rule, batch_size=size)
     limits = {"max_proposed": 1000, "max_seconds": 60.0, "wrong": {"batches": (3, None, [3])}}
@@ -459,8 +459,8 @@ def distances(make):
     no_arrays = dict.fromkeys(("real", "fake"), (*NO_ARRAYS, np.zeros((0, dim)), np.zeros((9, dim + 1)), np.ones(dim)))
     wrong = {"weights": (-np.ones(m), np.full(m, np.nan), np.zeros(m), [1.0], "w"), **no_arrays}
     verbs = metrics.frechet, metrics.kernel, metrics.kernel_curve, metrics.frechet_curve
-    found, *rest = [make.answer(verb, **given, wrong=wrong) for verb in verbs]
-    assert found is None or finite(found)
+    value, *rest = [make.answer(verb, **given, wrong=wrong) for verb in verbs]
+    assert value is None or finite(value)
     assert all(each is None or finite(each.value, each.standard_error) for each in rest)
     options = {"k": make.one(1, 2, 5), "size": make.one(None, 2, m), "draws": 2, "seed": make.seed()}
     near = make.answer(metrics.neighbours, **given, **options, wrong=wrong)
@@ -475,15 +475,15 @@ def metric_formulas(make):
     """Distances beside their definitions, of whole numbers, which have ties, and of any."""
     dim, n, m, k = make.one(1, 2, 3), make.count(6, 25), make.count(6, 25), make.one(1, 2, 3)
     real, fake = make.rng.normal(size=(n, dim)), make.rng.normal(size=(m, dim)) + make.one(0.0, 1.0)
-    found = make.answer(metrics.frechet, real=real, fake=fake)
+    result = make.answer(metrics.frechet, real=real, fake=fake)
     a, b = (np.atleast_2d(np.cov(x.T)) for x in (real, fake))
     root = np.sqrt(np.maximum(np.linalg.eigvals(a @ b).real, 0)).sum()
     value = np.sum((real.mean(0) - fake.mean(0)) ** 2) + np.trace(a) + np.trace(b) - 2 * root
-    assert found is None or close(found, value, rtol=1e-5, atol=1e-6)
-    found = make.answer(metrics.kernel, real=real, fake=fake)
+    assert result is None or close(result, value, rtol=1e-5, atol=1e-6)
+    result = make.answer(metrics.kernel, real=real, fake=fake)
     xx, yy, xy = ((x @ y.T / dim + 1) ** 3 for x, y in ((real, real), (fake, fake), (real, fake)))
     value = sum((z.sum() - np.trace(z)) / len(z) / (len(z) - 1) for z in (xx, yy)) - 2 * xy.mean()
-    assert found is None or close(found.value, value, rtol=1e-6, atol=1e-9)
+    assert result is None or close(result.value, value, rtol=1e-6, atol=1e-9)
     near = make.answer(metrics.neighbours, real=real, fake=fake, k=k)
     radius = np.sort(np.linalg.norm(real[:, None] - real, axis=-1), axis=1)[:, k]
     inside = np.linalg.norm(real[:, None] - fake, axis=-1) <= radius[:, None]
@@ -531,9 +531,9 @@ def extract(make):
     options = {"features": make.one("gradients", lambda x: x.flatten(1)), "pixels": make.one(None, (0, 255), (0, 1))}
     with mock.patch.dict(os.environ, OBRS_DATA=make.folder):
         wrong = {"images": wrong, "features": features}
-        found = make.answer(metrics.extract, x, progress=False, wrong=wrong, **options)
-    assert found is None or (found.dtype == np.float32 and found.ndim == 2)
-    assert found is None or x.dtype != np.uint8 or finite(found)
+        values = make.answer(metrics.extract, x, progress=False, wrong=wrong, **options)
+    assert values is None or (values.dtype == np.float32 and values.ndim == 2)
+    assert values is None or x.dtype != np.uint8 or finite(values)
 
 
 # Ratios and training
@@ -550,11 +550,11 @@ def diagnose(make):
     wrong |= dict.fromkeys(("real", "fake"), (*NO_ARRAYS, None, [1.0] * 20, np.full(200, np.nan)))
     real, fake, options = make.floats(n) + 0.5, make.floats(m) - 0.5, {"kind": None, "seed": make.seed()}
     wrong["kind"] = ("no", 3, True)
-    found = make.answer(obrs.diagnose, real, fake, make.one(1, 2, 8.0), labels, wrong=wrong, **options)
-    if found is not None:
-        assert found.verdict.split()[0] in ("fit", "calibrated", "repairable", "unfit", "untestable")
-        assert np.isfinite(found.evidence.auc.value)
-        json.loads(found.to_json())
+    diagnosis = make.answer(obrs.diagnose, real, fake, make.one(1, 2, 8.0), labels, wrong=wrong, **options)
+    if diagnosis is not None:
+        assert diagnosis.verdict.split()[0] in ("fit", "calibrated", "repairable", "unfit", "untestable")
+        assert np.isfinite(diagnosis.evidence.auc.value)
+        json.loads(diagnosis.to_json())
 
 
 def calibration(make):
@@ -562,9 +562,9 @@ def calibration(make):
     real, fake = make.rng.normal(size=n) + 0.5, make.rng.normal(size=m) - 0.5
     wrong = dict.fromkeys(("real", "fake"), (*NO_ARRAYS[:6], None, np.full(200, np.nan)))
     for verb, options in ((Affine.fit, {}), (Isotonic.fit, {}), (fit_calibration, {"seed": 1})):
-        found = make.answer(verb, real, fake, wrong=wrong, **options)
-        if found is not None:
-            values = host(found(np.sort(fake)))
+        result = make.answer(verb, real, fake, wrong=wrong, **options)
+        if result is not None:
+            values = host(result(np.sort(fake)))
             assert not any_nan(values)
             assert np.all(np.diff(values) >= -1e-12)
     pool = make.answer(obrs.ratios.combine, [(first_column, 1.0), (first_column, -0.5)])
@@ -588,16 +588,16 @@ def refit(make):
     others = (FineTune(torch.nn.Linear(*size)) for size in ((5, 1), (2, 3)))
     wrong["method"] = (*WRONG["method"], Network(lr=-1.0), *others)
     wrong["features"] = (3, True, [], {}, "no", lambda x: None, lambda x: x[:1], lambda x: "a", lambda x: x * np.nan)
-    found = quietly(make, obrs.refit, **given, columns=None, progress=False, wrong=wrong)
-    if found is not None and not isinstance(given["real"], tuple):
-        assert finite(found(real))
+    ratio = quietly(make, obrs.refit, **given, columns=None, progress=False, wrong=wrong)
+    if ratio is not None and not isinstance(given["real"], tuple):
+        assert finite(ratio(real))
         again = quietly(make, obrs.refit, **given, progress=False, wrong=dict.fromkeys(WRONG, ()))
-        assert np.array_equal(found(real), again(real))
+        assert np.array_equal(ratio(real), again(real))
         path = f"{make.folder}/ratio.safetensors"
-        found.save(path)
-        if found.look is None and not isinstance(method, FineTune):
+        ratio.save(path)
+        if ratio.look is None and not isinstance(method, FineTune):
             read = make.answer(load_ratio, path)
-            assert read is None or np.array_equal(read(real), found(real))
+            assert read is None or np.array_equal(read(real), ratio(real))
 
 
 def quietly(make, function, *arguments, **options):
@@ -709,10 +709,10 @@ def tune(make):
     options |= {"critic": None, "judge": None, "pretrained": None, "extra": {"mine": lambda x: shift * x[:, 0]}}
     wrong = {"real": (None, "x", 3, [], {}, True, real[:50], real * np.nan), "critic": ("x", 3, [1], {}, True)}
     wrong |= {"propose": (*NO_PROPOSALS, real[:50]), "pool": (10, *WRONG["steps"])}
-    found = quietly(make, obrs.tune, real, lambda ids: propose(ids) - shift, wrong=wrong, **options)
-    if found is not None:
-        assert found.confirmed <= (not found.plain)
-        assert len(found.sample(20)) == 20
+    result = quietly(make, obrs.tune, real, lambda ids: propose(ids) - shift, wrong=wrong, **options)
+    if result is not None:
+        assert result.confirmed <= (not result.plain)
+        assert len(result.sample(20)) == 20
 
 
 # Files, language and reports
@@ -736,7 +736,7 @@ def select_files(make):
     n, ending, folder = make.size(30), make.one(".csv", ".jsonl"), make.folder
     x = np.clip(np.nan_to_num(host(make.log_ratio(n))), -1e6, 1e6)
     ids, labels = make.rng.permutation(n), np.array(["a", "b"])[make.rng.integers(0, 2, n)]
-    budget, wanted = (make.budget(), None) if make.chance(0.4) else (None, make.count(1, n))
+    budget, count = (make.budget(), None) if make.chance(0.4) else (None, make.count(1, n))
     reading = {"id": "id", "column": "log_ratio", "kind": make.one(None, "log_ratio")}
     options = {**reading, "seed": make.seed(), "group": make.one(None, None, "label"), "progress": False}
     os.mkdir(f"{folder}/scores")
@@ -756,7 +756,7 @@ def select_files(make):
     budgets = make.one([1.0], [1.5, 2])
     plan = quietly(make, files.plan, where, budgets, n=None, **reading, progress=False, wrong=wrong)
     assert plan is None or [row["budget"] for row in plan] == budgets
-    done = quietly(make, files.select, where, wanted, budget=budget, out=f"{folder}/kept", **options, wrong=wrong)
+    done = quietly(make, files.select, where, count, budget=budget, out=f"{folder}/kept", **options, wrong=wrong)
     if done is None:
         assert not os.path.exists(f"{folder}/kept"), "a folder in spite of an error"
         return
@@ -770,7 +770,7 @@ def select_files(make):
             kept += [line.split(",")[0] for line in lines[1:]] if ending == ".csv" else map(read_id, lines)
     assert len(set(kept)) == len(kept) == done.kept
     if options["group"] is None and not make.wild:
-        number = int(wanted) if budget is None else int(n / budget)
+        number = int(count) if budget is None else int(n / budget)
         chosen = host(obrs.select(x, number, design="priority", ids=ids, seed=options["seed"])).astype(int)
         assert sorted(map(int, kept)) == sorted(ids[chosen].tolist())
 
@@ -783,8 +783,8 @@ def images(make):
             file.write(b"not looked at")
     others = ({**scores, "0.png": x} for x in ("x", None, np.nan, 2j))
     wrong = {"scores": (3, None, {}, {"no.png": 1.0}, [1, 2, 3], True, *others), "kind": ("no", "", 3, True, {})}
-    found = make.answer(obrs.adapters.from_folder, make.folder, scores, kind=make.one(None, "logit"), wrong=wrong)
-    assert found is None or close(found.log_ratio(np.arange(len(scores))), [*scores.values()])
+    folder = make.answer(obrs.adapters.from_folder, make.folder, scores, kind=make.one(None, "logit"), wrong=wrong)
+    assert folder is None or close(folder.log_ratio(np.arange(len(scores))), [*scores.values()])
 
 
 def read_id(line):

@@ -34,23 +34,23 @@ def browser():
 @pytest.fixture
 def show(browser):
     """Open a page; at the end, no page may have said an error or asked for anything but itself."""
-    said, asked, contexts = [], [], []
+    messages, requests, contexts = [], [], []
 
     def open_page(path, address="", **settings):
         context = browser.new_context(**({"viewport": {"width": 1280, "height": 900}} | settings))
         contexts.append(context)
         page = context.new_page()
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.on("request", lambda request: asked.append(request.url))
+        page.on("console", lambda message: messages.append(message.text))
+        page.on("pageerror", lambda error: messages.append(str(error)))
+        page.on("request", lambda request: requests.append(request.url))
         page.goto(f"file://{path}{address}")
         return page
 
     yield open_page
     for context in contexts:
         context.close()
-    assert not said
-    assert all(re.match(r"file://.*\.html|data:|blob:", url) for url in asked)
+    assert not messages
+    assert all(re.match(r"file://.*\.html|data:|blob:", url) for url in requests)
 
 
 @pytest.fixture(scope="module")

@@ -80,13 +80,13 @@ def test_conjugate_is_the_supremum_over_nonnegative_u(div):
             continue
         sup = np.max(gains)
         if np.isfinite(best):
-            found = optimize.minimize_scalar(
+            least = optimize.minimize_scalar(
                 lambda v, gain=gain: -gain(v),
                 bounds=(best - 0.5, best + 0.5),
                 method="bounded",
                 options={"xatol": 1e-9},
             )
-            sup = max(sup, -found.fun)
+            sup = max(sup, -least.fun)
         assert ours == pytest.approx(sup, rel=1e-6, abs=1e-7), t
 
 

@@ -59,8 +59,8 @@ print(json.dumps(found))
 
 def measure(tree: Path) -> dict[str, float]:
     """Return the CPU seconds of each call in one process that imports the library of a tree."""
-    told = os.environ | {"PYTHONPATH": str(tree / "src"), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-c", CALLS], env=told, stdout=subprocess.PIPE, text=True, check=True)
+    env = os.environ | {"PYTHONPATH": str(tree / "src"), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", CALLS], env=env, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout)
 
 

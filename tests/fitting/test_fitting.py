@@ -119,8 +119,8 @@ def test_the_penalty_is_that_of_the_exact_slope():
     real, fake = torch.randn(16, 3), torch.randn(16, 3)
     mix = torch.rand(16)
     between = mix[:, None] * real + (1 - mix[:, None]) * fake
-    found = gradient_penalty(lambda x: x.square().sum(1), real, fake, mix, centre=0.5)
-    torch.testing.assert_close(found, (2 * between.norm(dim=1) - 0.5).square().mean())
+    value = gradient_penalty(lambda x: x.square().sum(1), real, fake, mix, centre=0.5)
+    torch.testing.assert_close(value, (2 * between.norm(dim=1) - 0.5).square().mean())
     with pytest.raises(InputError, match="real and fake must have one shape"):
         gradient_penalty(lambda x: x[:, 0], real, fake[:8], mix)
 

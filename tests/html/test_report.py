@@ -97,45 +97,45 @@ def test_worst_page_without_images_stays_below_150_kb(tmp_path):
     options = {"groups": labels, "title": long[0], "compare": values[::-1], "real": values[:3000] + 1, "n": 10**6}
     for texts in (long, ["<" * 5000] * 20_000, [f"<{i}>" for i in range(20_000)]):
         page = page_of(values, tmp_path, samples=texts, **options)
-        found = data_of(page)
+        data = data_of(page)
         assert len(page.encode()) <= 150_000
-        assert len(last_budget(found)) == 20_000
+        assert len(last_budget(data)) == 20_000
         is_cut = len(texts[0].encode()) > 1000
-        assert is_cut == any(text.endswith("…") for text in found["samples"]["item"])
-        assert ("and whole in what is kept below" in found["note"]) == is_cut
-        assert len(found["samples"]["item"]) >= 24
+        assert is_cut == any(text.endswith("…") for text in data["samples"]["item"])
+        assert ("and whole in what is kept below" in data["note"]) == is_cut
+        assert len(data["samples"]["item"]) >= 24
     assert data_of(page_of(np.tile(values, 9), tmp_path))["rows"] is False, "too many for a list"
 
 
 def test_numbers_of_the_page_are_those_of_the_profile(plain, scores, tmp_path):
-    found, profile = data_of(plain), obrs.Profile(scores)
-    assert data_of(page_of(profile, tmp_path)) == found | {"code": ANY}
-    for i in range(0, len(found["budgets"]), 10):
-        budget = found["budgets"][i]
+    data, profile = data_of(plain), obrs.Profile(scores)
+    assert data_of(page_of(profile, tmp_path)) == data | {"code": ANY}
+    for i in range(0, len(data["budgets"]), 10):
+        budget = data["budgets"][i]
         for key in ("kl", "rkl", "tv", "js", "chi2"):
-            assert found[key][i] == pytest.approx(profile.divergence(key, budget), rel=1e-5)
-        assert found["rate"][i] == pytest.approx(profile.rate(budget), rel=1e-5)
-        assert found["ess"][i] == pytest.approx(profile.ess(budget), rel=1e-5)
-    plan = profile.plan(found["budgets"])
-    assert found["chi2_marks"] == "".join("~" if "chi2" in row["unreliable"].split() else "." for row in plan)
-    share, mean = (np.asarray(found["histogram"][key]) for key in ("share", "mean"))
+            assert data[key][i] == pytest.approx(profile.divergence(key, budget), rel=1e-5)
+        assert data["rate"][i] == pytest.approx(profile.rate(budget), rel=1e-5)
+        assert data["ess"][i] == pytest.approx(profile.ess(budget), rel=1e-5)
+    plan = profile.plan(data["budgets"])
+    assert data["chi2_marks"] == "".join("~" if "chi2" in row["unreliable"].split() else "." for row in plan)
+    share, mean = (np.asarray(data["histogram"][key]) for key in ("share", "mean"))
     assert share.sum() == pytest.approx(1, abs=1e-3)
-    for i in range(1, len(found["budgets"]), 20):
-        kept = share * np.exp(np.minimum(mean + found["log_c"][i], 0))
-        assert kept.sum() == pytest.approx(found["rate"][i], rel=0.02)
+    for i in range(1, len(data["budgets"]), 20):
+        kept = share * np.exp(np.minimum(mean + data["log_c"][i], 0))
+        assert kept.sum() == pytest.approx(data["rate"][i], rel=0.02)
 
 
 def test_rows_of_the_page_are_kept_as_by_the_library(scores, tmp_path):
     other = scores + np.random.default_rng(1).normal(size=2000)
-    found = data_of(page_of(scores, tmp_path, samples=[str(i) for i in range(2000)], seed=5, compare=other))
-    shown, last = np.asarray(found["samples"]["id"]), last_budget(found)
-    np.testing.assert_array_equal(found["samples"]["last"], last[shown])
-    np.testing.assert_allclose(found["samples"]["x"], scores[shown], rtol=1e-5)
-    for i in [found["budgets"].index(k) for k in (1.5, 4, 10)]:
-        budget = found["budgets"][i]
+    data = data_of(page_of(scores, tmp_path, samples=[str(i) for i in range(2000)], seed=5, compare=other))
+    shown, last = np.asarray(data["samples"]["id"]), last_budget(data)
+    np.testing.assert_array_equal(data["samples"]["last"], last[shown])
+    np.testing.assert_allclose(data["samples"]["x"], scores[shown], rtol=1e-5)
+    for i in [data["budgets"].index(k) for k in (1.5, 4, 10)]:
+        budget = data["budgets"][i]
         kept, also = (obrs.accept(obrs.Budgeted.fit(x, budget)(x), np.arange(2000), seed=5) for x in (scores, other))
         np.testing.assert_array_equal(last >= i, kept)
-        assert found["compare"]["same"][i] == pytest.approx((kept & also).sum() / kept.sum(), rel=5e-3)
+        assert data["compare"]["same"][i] == pytest.approx((kept & also).sum() / kept.sum(), rel=5e-3)
 
 
 @pytest.mark.parametrize("sd", [0.1, 1, 3])
@@ -154,25 +154,25 @@ def test_slider_has_round_budgets_exactly_and_even_steps(sd):
 
 def test_group_rates_are_means_of_acceptance_and_a_group_without_hope_has_none(scores, tmp_path):
     values = np.where(np.arange(2000) % 4 == 0, -np.inf, scores)
-    found = data_of(page_of(values, tmp_path, groups=np.arange(2000) % 4))
-    i = found["budgets"].index(4)
+    data = data_of(page_of(values, tmp_path, groups=np.arange(2000) % 4))
+    i = data["budgets"].index(4)
     a = np.exp(obrs.Budgeted.fit(values, 4)(values))
     means = [a[g::4].mean() for g in range(4)]
-    assert found["groups"]["labels"] == ["0", "1", "2", "3"]
-    assert [rates[i] for rates in found["groups"]["rates"]] == pytest.approx(means, rel=5e-3)
-    assert set(found["groups"]["rates"][0]) == {0}
+    assert data["groups"]["labels"] == ["0", "1", "2", "3"]
+    assert [rates[i] for rates in data["groups"]["rates"]] == pytest.approx(means, rel=5e-3)
+    assert set(data["groups"]["rates"][0]) == {0}
     groups = data_of(page_of(scores, tmp_path, groups=np.minimum(np.arange(2000), 99)))["groups"]
     assert (len(groups["labels"]), groups["labels"][0], groups["more"]) == (16, "99", 84)
 
 
 def test_every_marked_finding_says_what_to_do_and_the_diagnosis_comes_first(scores, tmp_path):
     real = np.random.default_rng(1).normal(size=2000) + 1
-    found = data_of(page_of(3 * scores - 1.5, tmp_path, real=3 * real, budget=2))["findings"]
-    assert found[0][0] == "!"
-    assert "repairable at K = 2" in found[0][1]
-    assert found[0][2].startswith("obrs.ratios.calibration.")
-    assert len(found) > 3
-    assert all(todo for mark, _, todo in found if mark in ("!", "~"))
+    findings = data_of(page_of(3 * scores - 1.5, tmp_path, real=3 * real, budget=2))["findings"]
+    assert findings[0][0] == "!"
+    assert "repairable at K = 2" in findings[0][1]
+    assert findings[0][2].startswith("obrs.ratios.calibration.")
+    assert len(findings) > 3
+    assert all(todo for mark, _, todo in findings if mark in ("!", "~"))
 
 
 def test_findings_are_right_for_rewards_and_for_scores_without_a_scale(tmp_path):
@@ -181,9 +181,9 @@ def test_findings_are_right_for_rewards_and_for_scores_without_a_scale(tmp_path)
     says = {}
     for kind in (["--kind", "reward", "--beta", "1"], ["--kind", "log_ratio"]):
         assert main(["report", str(tmp_path / "scores.csv"), *kind, "-o", str(tmp_path / "report.html")]) == 0
-        found = data_of((tmp_path / "report.html").read_text())
-        assert found["reward"] == (kind[1] == "reward")
-        says[kind[1]] = " ".join(text for _, text, _ in found["findings"])
+        data = data_of((tmp_path / "report.html").read_text())
+        assert data["reward"] == (kind[1] == "reward")
+        says[kind[1]] = " ".join(text for _, text, _ in data["findings"])
     assert "E[r] is" in says["log_ratio"]
     assert "tilted by exp(reward / beta)" in says["reward"]
     assert "E[r]" not in says["reward"]
@@ -260,16 +260,16 @@ def test_command_writes_the_page_with_all_its_parts(folder, capsys):
     assert run(folder, *options, "--compare", "other", "-o", "page.html") == 0
     assert capsys.readouterr().out.startswith("page.html: 300 scores, ")
     page = Path("page.html").read_text()
-    found = data_of(page)
+    data = data_of(page)
     assert "scores.csv, column &#x27;log_ratio&#x27; read as log_ratio" in page
-    assert found["budgets"][found["start"]] == 3
-    assert (found["kind"], found["apart"]) == ("text", True)
-    plan = obrs.Profile(obrs.files.read(folder)).plan(found["budgets"], groups=np.arange(300) % 2)
-    assert found["kl"] == pytest.approx([row["kl"] for row in plan], rel=1e-5), "one constant per group"
-    assert "groups" not in found, "each group keeps 1 in K"
-    assert found["compare"]["name"] == "other"
-    assert "at K = 3, by 300 real and 300 fake scores" in found["findings"][0][1]
-    assert found["code"][0]["parts"][0].startswith("obrs select data/scores.csv --column log_ratio --kind log_ratio ")
+    assert data["budgets"][data["start"]] == 3
+    assert (data["kind"], data["apart"]) == ("text", True)
+    plan = obrs.Profile(obrs.files.read(folder)).plan(data["budgets"], groups=np.arange(300) % 2)
+    assert data["kl"] == pytest.approx([row["kl"] for row in plan], rel=1e-5), "one constant per group"
+    assert "groups" not in data, "each group keeps 1 in K"
+    assert data["compare"]["name"] == "other"
+    assert "at K = 3, by 300 real and 300 fake scores" in data["findings"][0][1]
+    assert data["code"][0]["parts"][0].startswith("obrs select data/scores.csv --column log_ratio --kind log_ratio ")
     assert run("data", "--column", "log_ratio", "--show", "path", "-o", "page.html") == 0
     assert data_of(Path("page.html").read_text())["kind"] == "image", "a folder may stand for its only file"
 
@@ -292,7 +292,7 @@ def test_the_command_of_a_page_keeps_the_rows_that_the_page_lists(folder, capsys
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "words"),
     [
         (["data/scores.csv", "--show", "txt"], "data/scores.csv has no column 'txt'; it has log_ratio"),
         (["images"], "images has no files of scores"),
@@ -305,7 +305,7 @@ def test_the_command_of_a_page_keeps_the_rows_that_the_page_lists(folder, capsys
         (["data/scores.csv", "--budget", "301"], "it must be at most 300"),
     ],
 )
-def test_command_says_in_one_line_what_is_wrong(folder, capsys, arguments, said):
+def test_command_says_in_one_line_what_is_wrong(folder, capsys, arguments, words):
     Path("images").mkdir()
     Path("two").mkdir()
     for name in ("a", "b"):
@@ -317,7 +317,7 @@ def test_command_says_in_one_line_what_is_wrong(folder, capsys, arguments, said)
     error = capsys.readouterr().err.strip()
     assert error.startswith("error: ")
     assert "\n" not in error
-    assert re.sub(r"\d+\.png", "7.png", error).count(said) == 1
+    assert re.sub(r"\d+\.png", "7.png", error).count(words) == 1
     assert not Path("page.html").exists()
 
 
@@ -325,9 +325,9 @@ def test_a_page_by_groups_allows_ratios_of_0_and_ends_where_a_row_is_kept(folder
     rows = [f"{'-inf' if i % 8 == 0 else 9 * (i < 3)},{'ab'[i % 2]},{'' if i % 9 else i}" for i in range(32)]
     folder.write_text("log_ratio,label,other\n" + "\n".join(rows))
     assert run(folder, "--group", "label", "-o", "page.html") == 0
-    found = data_of(Path("page.html").read_text())
-    assert (found["budgets"][0], found["budgets"][-1]) == (1, 16)
-    assert max(last_budget(found)) == len(found["budgets"]) - 1, "the last budget keeps a row"
+    data = data_of(Path("page.html").read_text())
+    assert (data["budgets"][0], data["budgets"][-1]) == (1, 16)
+    assert max(last_budget(data)) == len(data["budgets"]) - 1, "the last budget keeps a row"
     assert run(folder, "--compare", "other", "--skip-bad", "-o", "page.html") == 0
 
 
@@ -335,9 +335,9 @@ def test_a_page_of_signed_weights_has_the_plan_of_the_command_and_an_npy_no_comm
     weights = np.where(np.arange(300) % 5, 1.0, -1.5)
     Path("w.csv").write_text("weight\n" + "\n".join(map(str, weights)))
     assert run("w.csv", "-o", "page.html") == 0
-    found = data_of(Path("page.html").read_text())
-    plan = obrs.Profile(np.log(np.abs(weights)), sign=np.sign(weights)).plan(found["budgets"])
-    assert found["ess"] == pytest.approx([row["ess"] for row in plan], rel=1e-5)
+    data = data_of(Path("page.html").read_text())
+    plan = obrs.Profile(np.log(np.abs(weights)), sign=np.sign(weights)).plan(data["budgets"])
+    assert data["ess"] == pytest.approx([row["ess"] for row in plan], rel=1e-5)
     np.save("x.npy", np.arange(30.0))
     assert run("x.npy", "--kind", "logit", "-o", "page.html") == 0
     assert [block["title"][:6] for block in data_of(Path("page.html").read_text())["code"]] == ["Python"]

@@ -20,19 +20,19 @@ def test_error_of_a_mean_is_that_of_its_groups():
     assert np.bincount(labels).tolist() == [20] * GROUPS
     means = np.stack([x[labels == g].mean(axis=0) for g in range(GROUPS)])
     left_out = np.stack([x[labels != g].mean(axis=0) for g in range(GROUPS)])
-    found = Curve.from_groups(x.mean(axis=0), left_out)
-    assert found.standard_error == pytest.approx(means.std(axis=0, ddof=1) / np.sqrt(20))
+    curve = Curve.from_groups(x.mean(axis=0), left_out)
+    assert curve.standard_error == pytest.approx(means.std(axis=0, ddof=1) / np.sqrt(20))
     difference = means[:, 1] - means[:, 0]
-    assert found.difference(1, 0).standard_error == pytest.approx(difference.std(ddof=1) / np.sqrt(20))
-    interval = found.estimate(2, confidence=0.9)
-    reach = student_t.ppf(0.95, 19) * found.standard_error[2]
+    assert curve.difference(1, 0).standard_error == pytest.approx(difference.std(ddof=1) / np.sqrt(20))
+    interval = curve.estimate(2, confidence=0.9)
+    reach = student_t.ppf(0.95, 19) * curve.standard_error[2]
     assert (interval.low, interval.high) == pytest.approx((interval.value - reach, interval.value + reach), rel=1e-4)
 
 
 def test_intervals_of_a_value_end_at_its_bounds_and_those_of_a_difference_do_not():
     left_out = 0.99 + np.linspace(-0.01, 0.01, 20)[:, None] * [1, -1]
-    found = Curve.from_groups(np.array([0.99, 0.99]), left_out, (0.0, 1.0))
-    assert found.estimate(0).high == 1.0 > found.estimate(0).low
-    assert found.difference(0, 1).low == -found.difference(0, 1).high < 0
+    curve = Curve.from_groups(np.array([0.99, 0.99]), left_out, (0.0, 1.0))
+    assert curve.estimate(0).high == 1.0 > curve.estimate(0).low
+    assert curve.difference(0, 1).low == -curve.difference(0, 1).high < 0
     with pytest.raises(InputError, match="confidence must be a probability between 0 and 1, got 1"):
-        found.estimate(0, confidence=1)
+        curve.estimate(0, confidence=1)

@@ -22,17 +22,17 @@ def cache(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", HERE)
 def test_an_extractor_is_a_plain_callable(name):
     x = DIGITS.test[:3]
-    found = FEATURES[name](x)
-    assert isinstance(found, np.ndarray)
-    assert found.dtype == np.float32
-    assert found.shape[0] == 3
+    values = FEATURES[name](x)
+    assert isinstance(values, np.ndarray)
+    assert values.dtype == np.float32
+    assert values.shape[0] == 3
     tensor = FEATURES[name](torch.as_tensor(x))
     assert isinstance(tensor, torch.Tensor)
-    assert np.allclose(tensor, found, rtol=1e-5, atol=1e-6)
+    assert np.allclose(tensor, values, rtol=1e-5, atol=1e-6)
     colour = np.repeat(x, 3, axis=1)
     # grey as three equal channels is the same picture; gradients add the light of each channel
-    width = 128 if name == "gradients" else found.shape[1]
-    assert np.allclose(FEATURES[name](colour)[:, :width], found[:, :width], atol=1e-4)
+    width = 128 if name == "gradients" else values.shape[1]
+    assert np.allclose(FEATURES[name](colour)[:, :width], values[:, :width], atol=1e-4)
     assert np.allclose(FEATURES[name](colour.transpose(0, 2, 3, 1)), FEATURES[name](colour), atol=1e-5)
 
 
@@ -64,8 +64,8 @@ def test_features_are_computed_once(monkeypatch, cache, tmp_path):
 
 
 def test_features_of_your_own():
-    found = extract(DIGITS.test[:300], lambda x: x.flatten(1)[:, :7])
-    assert np.array_equal(found, DIGITS.test[:300].reshape(-1, 64)[:, :7])
+    values = extract(DIGITS.test[:300], lambda x: x.flatten(1)[:, :7])
+    assert np.array_equal(values, DIGITS.test[:300].reshape(-1, 64)[:, :7])
     with pytest.raises(InputError, match=r"features must have shape \(128, k\), got \(128,\)"):
         extract(DIGITS.test, lambda x: x[:, 0, 0, 0])
 

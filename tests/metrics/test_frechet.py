@@ -92,9 +92,9 @@ def test_weights():
     assert frechet(real=real, fake=fake, weights=np.full(300, 0.2)) == pytest.approx(frechet(real=real, fake=fake))
     weights = np.random.default_rng(0).random(300) * (np.arange(300) % 3 > 0)
     some = weights > 0  # rows without weight are not there
-    found = [frechet(real=real, fake=x, weights=w) for x, w in ((fake, weights), (fake[some], weights[some]))]
-    assert found[0] == pytest.approx(found[1], rel=1e-12)
-    assert frechet_effects(real, fake, weights[None]).value[0] == pytest.approx(found[0], rel=1e-9)
+    values = [frechet(real=real, fake=x, weights=w) for x, w in ((fake, weights), (fake[some], weights[some]))]
+    assert values[0] == pytest.approx(values[1], rel=1e-12)
+    assert frechet_effects(real, fake, weights[None]).value[0] == pytest.approx(values[0], rel=1e-9)
     expected = np.cov(fake.T, aweights=weights)  # divided by 1 - sum of the squared masses
     np.testing.assert_allclose(_moments(fake, weights).covariance, expected, rtol=1e-9, atol=1e-12)
 
@@ -161,14 +161,14 @@ def test_influence_is_the_derivative():
     real, fake = pair(n=8000, dim=4)
     weights = np.random.default_rng(0).random(4000) + 0.1
     mass = weights / weights.sum()
-    found = frechet_curve(real=real, fake=fake, weights=weights).parts[0, 8000:]
+    parts = frechet_curve(real=real, fake=fake, weights=weights).parts[0, 8000:]
     step = 1e-6
     start = frechet(real=real, fake=fake, weights=mass)
     for i in (3, 77, 250):
         moved = (1 - step) * mass + step * (np.arange(4000) == i)
         change = (frechet(real=real, fake=fake, weights=moved) - start) / step
-        scale = np.abs(found / mass).mean()
-        assert change == pytest.approx(found[i] / mass[i], rel=0.02, abs=0.02 * scale)  # other terms of order 1/n
+        scale = np.abs(parts / mass).mean()
+        assert change == pytest.approx(parts[i] / mass[i], rel=0.02, abs=0.02 * scale)  # other terms of order 1/n
     # the same for real rows, from the other side
     back, forth = frechet_curve(real=fake, fake=real).parts[0], frechet_curve(real=real, fake=fake).parts[0]
     np.testing.assert_allclose(back[4000:], forth[:8000], rtol=1e-6, atol=1e-10)

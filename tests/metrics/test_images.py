@@ -14,9 +14,9 @@ BYTES = RNG.integers(0, 256, (6, 3, 8, 10), dtype=np.uint8)
 
 
 def whole(source, **options):
-    found = read_images(source, **options)
-    blocks = list(found.blocks(4))
-    assert [len(block) for block in blocks] == ([4, 2] if found.n == 6 else [found.n])
+    images = read_images(source, **options)
+    blocks = list(images.blocks(4))
+    assert [len(block) for block in blocks] == ([4, 2] if images.n == 6 else [images.n])
     return np.concatenate(blocks)
 
 

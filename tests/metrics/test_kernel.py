@@ -49,21 +49,21 @@ def test_all_pairs_one_by_one(monkeypatch):
     expected = sum(k(x, y) for i, x in enumerate(real) for j, y in enumerate(real) if i != j) / (17 * 16)
     among = sum(w[i] * w[j] * k(x, y) for i, x in enumerate(fake) for j, y in enumerate(fake) if i != j)
     expected += among / (1 - (w**2).sum()) - 2 * sum(w[i] * k(x, y) / 17 for i, x in enumerate(fake) for y in real)
-    found = kernel(real=real, fake=fake, weights=5 * w)
-    assert found.value == pytest.approx(expected, rel=1e-10)
+    value = kernel(real=real, fake=fake, weights=5 * w)
+    assert value.value == pytest.approx(expected, rel=1e-10)
     curve = kernel_curve(real=real, fake=fake, weights=np.stack([np.ones(12), w]))
     plain = kernel(real=real, fake=fake)
     assert curve.value == pytest.approx([plain.value, expected], rel=1e-10)
-    assert curve.standard_error == pytest.approx([plain.standard_error, found.standard_error], rel=1e-10)
+    assert curve.standard_error == pytest.approx([plain.standard_error, value.standard_error], rel=1e-10)
 
 
 def test_influence_is_the_derivative_by_the_weights():
     real, fake = (0.1 * x for x in pair(n=40))  # small features: the kernel is far from 0, its changes are small
     w = np.exp(np.random.default_rng(1).standard_normal(40))
-    found = kernel_curve(real=real, fake=fake, weights=w).parts[0, 40:]
+    parts = kernel_curve(real=real, fake=fake, weights=w).parts[0, 40:]
     for i in (int(np.argmax(w)), int(np.argmin(w)), 7):
         ends = [kernel(real=real, fake=fake, weights=w * np.exp(step * np.eye(40)[i])).value for step in (1e-4, -1e-4)]
-        assert (ends[0] - ends[1]) / 2e-4 == pytest.approx(found[i], rel=1e-5, abs=1e-12)
+        assert (ends[0] - ends[1]) / 2e-4 == pytest.approx(parts[i], rel=1e-5, abs=1e-12)
 
 
 def simulate(shift, n=150, repeats=150, scale=0.5):

@@ -76,31 +76,31 @@ def test_it_is_that_of_whole_matrices_also_with_copies():
 def test_blocks_and_libraries_change_nothing(monkeypatch):
     real, fake = normals(200, 230, 5)
     weights = np.linspace(0.1, 1, 230)
-    found = neighbour_curves(real=real, fake=fake, weights=weights, size=60)
+    curves = neighbour_curves(real=real, fake=fake, weights=weights, size=60)
     monkeypatch.setattr(sys.modules["obrs.metrics.neighbours"], "_BLOCK", 64)
     given = {"real": torch.tensor(real), "fake": torch.tensor(fake), "weights": torch.tensor(weights)}
     again = neighbour_curves(**given, size=60)
     for name in FOUR:
-        assert again[name].value == pytest.approx(found[name].value)
-        assert again[name].parts == pytest.approx(found[name].parts)
+        assert again[name].value == pytest.approx(curves[name].value)
+        assert again[name].parts == pytest.approx(curves[name].parts)
 
 
 def test_precision_and_density_are_weighted_means_over_fakes():
     real, fake = normals()
     weights = np.random.default_rng(1).exponential(size=(3, 350))
     inside = cdist(real, fake) < np.sort(cdist(real, real), axis=1)[:, 5:6]
-    found = neighbour_curves(real=real, fake=fake, weights=weights, size=100, draws=1)
+    curves = neighbour_curves(real=real, fake=fake, weights=weights, size=100, draws=1)
     share = weights / weights.sum(axis=1, keepdims=True)
-    assert found["precision"].value == pytest.approx(share @ inside.any(axis=0))
-    assert found["density"].value == pytest.approx(share @ inside.sum(axis=0) / 5)
+    assert curves["precision"].value == pytest.approx(share @ inside.any(axis=0))
+    assert curves["density"].value == pytest.approx(share @ inside.sum(axis=0) / 5)
 
 
 def test_recall_and_coverage_at_a_size_are_means_over_draws():
     real, fake = normals(300, 400)
     weights = np.random.default_rng(1).exponential(size=400) ** 2
-    found = neighbours(real=real, fake=fake, weights=weights, size=60, draws=4)
+    scores = neighbours(real=real, fake=fake, weights=weights, size=60, draws=4)
     direct = np.mean([whole(real, fake[rows]) for rows in selections(weights, 60, 4)], axis=0)
-    assert (found.recall, found.coverage) == pytest.approx(tuple(direct[[1, 3]]))
+    assert (scores.recall, scores.coverage) == pytest.approx(tuple(direct[[1, 3]]))
     half = np.where(np.arange(400) < 100, 1.0, 0.25)  # rejection keeps 175 of them
     assert neighbours(real=real, fake=fake, weights=half) == neighbours(real=real, fake=fake, weights=half, size=175)
 
@@ -128,12 +128,12 @@ def test_groups_left_out_are_those_of_the_rest(size):
 
 def errors(repetitions, n, dim):
     """Values and standard errors of many pairs of samples."""
-    found = []
+    values = []
     for seed in range(repetitions):
         real, fake = normals(n, n, dim, seed=seed)
         curves = neighbour_curves(real=real, fake=fake)
-        found.append([(curves[name].value[0], curves[name].standard_error[0]) for name in FOUR])
-    return np.array(found).transpose(2, 0, 1)
+        values.append([(curves[name].value[0], curves[name].standard_error[0]) for name in FOUR])
+    return np.array(values).transpose(2, 0, 1)
 
 
 def coverage_of(value, error, reach=2.093):

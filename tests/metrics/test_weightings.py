@@ -14,28 +14,28 @@ def scores(n=600, seed=0):
 
 def test_lines_are_the_rules_at_their_budgets():
     log_ratio = scores()
-    found = weightings(log_ratio, iter([4, 2, 1]), POOL_RULES.keys())
-    assert found.keys == (("model", 1.0), *((rule, k) for rule in ("obrs", "drs", "topk") for k in (2.0, 4.0)))
-    assert found.weights[2] == pytest.approx(np.exp(obrs.Budgeted.fit(log_ratio, 4)(log_ratio)))
-    assert found.weights[3] == pytest.approx(np.exp(obrs.rules.DRS.fit(log_ratio, 2)(log_ratio)))
-    assert np.array_equal(np.flatnonzero(found.weights[6]), np.sort(np.argsort(-log_ratio)[:150]))
-    assert found.rate == pytest.approx([1, 0.5, 0.25, 0.5, 0.25, 0.5, 0.25], rel=1e-6)
+    pool = weightings(log_ratio, iter([4, 2, 1]), POOL_RULES.keys())
+    assert pool.keys == (("model", 1.0), *((rule, k) for rule in ("obrs", "drs", "topk") for k in (2.0, 4.0)))
+    assert pool.weights[2] == pytest.approx(np.exp(obrs.Budgeted.fit(log_ratio, 4)(log_ratio)))
+    assert pool.weights[3] == pytest.approx(np.exp(obrs.rules.DRS.fit(log_ratio, 2)(log_ratio)))
+    assert np.array_equal(np.flatnonzero(pool.weights[6]), np.sort(np.argsort(-log_ratio)[:150]))
+    assert pool.rate == pytest.approx([1, 0.5, 0.25, 0.5, 0.25, 0.5, 0.25], rel=1e-6)
     profile = obrs.Profile(log_ratio)
-    assert found.ess[:3] == pytest.approx([profile.ess(1), profile.ess(2), profile.ess(4)])
-    assert found.ess[4] < found.ess[2]  # DRS at the same budget
-    assert found.ess[6] == 0  # what top-k leaves out cannot be had back by weights
+    assert pool.ess[:3] == pytest.approx([profile.ess(1), profile.ess(2), profile.ess(4)])
+    assert pool.ess[4] < pool.ess[2]  # DRS at the same budget
+    assert pool.ess[6] == 0  # what top-k leaves out cannot be had back by weights
 
 
 @pytest.mark.parametrize("shares", [None, {0: 3, 1: 1}])
 @pytest.mark.parametrize("rule", POOL_RULES)
 def test_one_constant_per_group(rule, shares):
     groups, log_ratio = np.arange(600) % 2, scores() * (1 + np.arange(600) % 2)
-    found = weightings(log_ratio, [3], [rule], groups, shares)
-    a = found.weights[1]
+    pool = weightings(log_ratio, [3], [rule], groups, shares)
+    a = pool.weights[1]
     assert a.mean() == pytest.approx(1 / 3, rel=1e-6)
     assert a[groups == 0].sum() / a.sum() == pytest.approx(0.5 if shares is None else 0.75, rel=1e-6)
     stay = np.arange(600) % 5 > 0  # solved for again where rows are left out
-    again = found.restrict(stay)[1]
+    again = pool.restrict(stay)[1]
     assert again[stay] == pytest.approx(weightings(log_ratio[stay], [3], [rule], groups[stay], shares).weights[1])
     assert not again[~stay].any()
 
@@ -63,8 +63,8 @@ def test_errors_know_that_constants_are_solved_for(shares):
         pool = weightings(0.1 * x[:, 0] + 3 * (x[:, 0] > 0.3), [2], list(POOL_RULES), groups, shares)
         curves = [kernel_curve(real=real, fake=fake, weights=weights) for weights in (pool, pool.weights)]
         values.append(curves[0].value)
-        for found, curve in zip((errors, naive), curves, strict=True):
-            found.append(np.linalg.norm(curve.parts[:, 200:], axis=1))
+        for result, curve in zip((errors, naive), curves, strict=True):
+            result.append(np.linalg.norm(curve.parts[:, 200:], axis=1))
     spread = np.std(values, axis=0, ddof=1)
     assert np.mean(errors, axis=0) == pytest.approx(spread, rel=0.04 + 3 / np.sqrt(2 * (runs - 1)))
     assert np.mean(naive, axis=0)[1] < (0.75 if shares is None else 0.9) * spread[1]

@@ -11,8 +11,8 @@ def test_projection_adds_a_head_per_class():
     critic = ConvCritic(size=8, width=8, classes=3, heads=2).double()
     x, labels = torch.randn(6, 1, 8, 8, dtype=torch.float64), torch.arange(6) % 3
     h = critic.features(x)
-    own = critic.embed.weight.reshape(3, 2, -1)
-    expected = [(critic.head.weight + own[k]) @ row + critic.head.bias for k, row in zip(labels, h, strict=True)]
+    weight = critic.embed.weight.reshape(3, 2, -1)
+    expected = [(critic.head.weight + weight[k]) @ row + critic.head.bias for k, row in zip(labels, h, strict=True)]
     torch.testing.assert_close(critic(x, labels), torch.stack(expected))
 
 

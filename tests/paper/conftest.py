@@ -12,17 +12,17 @@ from paper.record import load
 @pytest.fixture(scope="session")
 def smoke():
     """The record of an experiment's smoke preset by name; each is run once."""
-    made = {}
+    records = {}
 
     def find_record(name):
-        if name not in made:
+        if name not in records:
             if name == "language":
                 need_language_model()
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "the two sets hardly overlap")  # so few steps make poor models
                 warnings.filterwarnings("ignore", "groups with fewer than")  # so few proposals
-                made[name] = harness.reproduce(name, "smoke", progress=False)
-        return made[name]
+                records[name] = harness.reproduce(name, "smoke", progress=False)
+        return records[name]
 
     return find_record
 

@@ -85,7 +85,7 @@ def test_figure_smooth_loss_is_that_of_a_plain_sum(smoke):
 
 
 @pytest.mark.parametrize(
-    ("loss", "found"),
+    ("loss", "minima"),
     [
         ([3, 1, 2, 0, 0, 5, 4], [(1, 1), (3, 4)]),  # a plateau counts as one, an end does not count
         ([0, 1, 2], []),
@@ -94,9 +94,9 @@ def test_figure_smooth_loss_is_that_of_a_plain_sum(smoke):
         ([2, 1, 1 + 1e-9, 2], [(1, 2)]),
     ],
 )
-def test_minima_are_counted_as_the_paper_would_by_eye(loss, found):
+def test_minima_are_counted_as_the_paper_would_by_eye(loss, minima):
     places = figure_smooth.minima(np.arange(float(len(loss))), np.asarray(loss, dtype=float))
-    assert [(place["low"], place["high"]) for place in places] == found
+    assert [(place["low"], place["high"]) for place in places] == minima
 
 
 # --- Figure 4 ---------------------------------------------------------------------------------------------------------

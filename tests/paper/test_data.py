@@ -130,17 +130,17 @@ def test_bytes_become_numbers_where_they_are_looked_at():
 
 
 def test_a_row_of_pixels_is_an_image_of_cifar(cache, monkeypatch):
-    rng, found = np.random.default_rng(0), {}
+    rng, pictures = np.random.default_rng(0), {}
     home = cache / "cifar10"
     home.mkdir(parents=True)
     for name in (*(f"data_batch_{k}.png" for k in range(1, 6)), "test_batch.png"):
-        found[name] = rng.integers(256, size=(2, 1024, 3), dtype=np.uint8)
-        Image.fromarray(found[name]).save(home / name)
+        pictures[name] = rng.integers(256, size=(2, 1024, 3), dtype=np.uint8)
+        Image.fromarray(pictures[name]).save(home / name)
     for part, count in (("train", 10), ("test", 2)):
         (home / f"{part}_lables.json").write_text(json.dumps([k % 10 for k in range(count)]))
     images = load("cifar10")
     assert (images.train.shape, images.test.shape) == ((10, 3, 32, 32), (2, 3, 32, 32))
-    expected = found["data_batch_2.png"][1].reshape(32, 32, 3)[7, 11] / 127.5 - 1
+    expected = pictures["data_batch_2.png"][1].reshape(32, 32, 3)[7, 11] / 127.5 - 1
     np.testing.assert_allclose(np.asarray(images.train)[3, :, 7, 11], expected, atol=1e-6)
     assert (images.train_labels.tolist(), images.test_labels.tolist()) == (list(range(10)), [0, 1])
     monkeypatch.setitem(sys.modules, "PIL", None)

@@ -59,16 +59,16 @@ def test_a_tuned_step_is_the_best_of_the_grid_on_latents_of_its_own(ready, monke
         return latent(self, ids, seed=seed)
 
     monkeypatch.setattr(obrs.rivals.Model, "latent", record_seed)
-    sampler, found = rivals.tune_step("dot", ready, 2.6, 100, 2, seed=5)
+    sampler, facts = rivals.tune_step("dot", ready, 2.6, 100, 2, seed=5)
     assert min(drawn) > 1_000_000 + 5, "the table draws with the seeds of its generations"
-    assert (found["step"], sampler.steps) == (rivals.STEP_SIZES[np.argmin(found["grid"])], 3)
-    assert sampler.lr == found["step"]
+    assert (facts["step"], sampler.steps) == (rivals.STEP_SIZES[np.argmin(facts["grid"])], 3)
+    assert sampler.lr == facts["step"]
     for name, field in rivals.TUNABLE.items():
         published, model = rivals.method(name, ready, 2.6)
         assert getattr(published, field) in rivals.STEP_SIZES
     model = rivals.method("dot", ready, 2.6)[1]
     again = [gan25.score(sampler(model, 100, seed=s, progress=False).x)["kl"] for s in sorted(set(drawn))]
-    assert np.mean(again) == pytest.approx(min(found["grid"]))
+    assert np.mean(again) == pytest.approx(min(facts["grid"]))
 
 
 # --- Table 2 ----------------------------------------------------------------------------------------------------------
@@ -89,37 +89,37 @@ def test_the_verdict_names_the_rules_by_what_they_leave():
     left = zip(names, (0.6, 0.7, 0.8, 0.9, 1.0, 0.5), strict=True)
     rows = [{"row": name, "method": name, "kl": [kl, 0.01]} for name, kl in left]
     record = Record("table-2", "smoke", {"budget": 2.6, "n": 2500, "gans": 1}, rows)
-    said = table_2.verdict(record)
-    assert "OBRS 0.600; DRS 0.700" in said
-    assert said.endswith("Least on each GAN: OBRS.")
+    verdict = table_2.verdict(record)
+    assert "OBRS 0.600; DRS 0.700" in verdict
+    assert verdict.endswith("Least on each GAN: OBRS.")
     rows[1]["kl"] = [0.4, 0.01]
     assert "DRS 0.400; OBRS 0.600" in table_2.verdict(record)
 
 
 def test_committed_table_2_is_of_a_gan_like_the_papers_and_obrs_is_the_best_rejection(committed_record):
     record = committed_record("table-2")
-    found, paper = table_2.summarise(record), table_2.PAPER
-    assert list(found) == [*paper, *table_2.OTHERS]
+    means, paper = table_2.summarise(record), table_2.PAPER
+    assert list(means) == [*paper, *table_2.OTHERS]
     text = table_2.table(record)
     assert all(words in text for words in ("92.54 ± 0.54", "6411 ± 93", "19292 ± 23", "213 ×", "MH-GAN, 3 steps"))
-    assert found["model"]["precision"][0] == pytest.approx(paper["model"]["precision"][0] / 100, abs=0.02)
+    assert means["model"]["precision"][0] == pytest.approx(paper["model"]["precision"][0] / 100, abs=0.02)
     assert (record.config["gans"], record.config["generations"]) == (3, 1000)
     for number in range(3):
         left = {name: record[table_2.row_name(name, number)]["kl"][0] for name in table_2._MATCHED}
         assert left["obrs"] < min(left["drs"], left["mhgan"], left["mhgan_calibrated"])
     assert table_2.best_rules(record) == ["obrs", "topk", "obrs"], "top-k, by 0.007, on the GAN that misses most"
     for name in table_2._MATCHED[1:]:
-        assert all(found["obrs"][key][0] < found[name][key][0] for key in ("kl", "js"))
+        assert all(means["obrs"][key][0] < means[name][key][0] for key in ("kl", "js"))
     for key in ("precision", "kl"):  # a better ratio, then the exact one
-        better = [found[name][key][0] * (1 if key == "kl" else -1) for name in ("obrs_exact", "obrs_refit", "obrs")]
+        better = [means[name][key][0] * (1 if key == "kl" else -1) for name in ("obrs_exact", "obrs_refit", "obrs")]
         assert better == sorted(better)
-    assert found["obrs"]["g"][0] / record.config["n"] == pytest.approx(record.config["budget"], abs=0.02)
-    assert found["obrs"]["precision"][0] > found["drs"]["precision"][0]
+    assert means["obrs"]["g"][0] / record.config["n"] == pytest.approx(record.config["budget"], abs=0.02)
+    assert means["obrs"]["precision"][0] > means["drs"]["precision"][0]
     for name in table_2.TUNED:
-        assert found[name]["kl"][0] < found[name.removesuffix("_tuned")]["kl"][0]
+        assert means[name]["kl"][0] < means[name.removesuffix("_tuned")]["kl"][0]
         assert record[name]["step"] == rivals.STEP_SIZES[np.argmin(record[name]["grid"])]
         assert rivals.STEP_SIZES[0] < record[name]["step"] < rivals.STEP_SIZES[-1], "the grid is wide enough"
-    more = [found[name]["kl"][0] for name in ("mhgan", "mhgan_5", "mhgan_10", "mhgan_50")]
+    more = [means[name]["kl"][0] for name in ("mhgan", "mhgan_5", "mhgan_10", "mhgan_50")]
     assert more == sorted(more, reverse=True)
 
 
@@ -165,9 +165,9 @@ def test_a_judge_knows_the_divergence_and_the_precision_of_a_wider_normal():
     at = np.stack(np.meshgrid(line, line), axis=-1).reshape(-1, 2)
     p, q = (np.exp(one.log_prob(at)) * 1e-4 for one in (target, wide))
     js = (np.sum(p * np.log(2 * p / (p + q))) + np.sum(q * np.log(2 * q / (p + q)))) / 2
-    found = judge(np.ones(len(x)))
-    assert found["js"] == pytest.approx(js, rel=0.05), "cells lose a little of it"
-    assert found["precision"] == pytest.approx(1 - np.exp(-((4 * 0.5 / 0.6) ** 2) / 2), abs=1e-3)
+    score = judge(np.ones(len(x)))
+    assert score["js"] == pytest.approx(js, rel=0.05), "cells lose a little of it"
+    assert score["precision"] == pytest.approx(1 - np.exp(-((4 * 0.5 / 0.6) ** 2) / 2), abs=1e-3)
     kept = judge(np.exp(target.log_prob(x) - wide.log_prob(x)))  # weights that are the ratio itself
     assert abs(kept["js"]) < 0.05 * js
     assert kept["precision"] == pytest.approx(1 - np.exp(-8), abs=1e-3)

@@ -167,7 +167,7 @@ def error_line(words, capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "start"),
     [
         ("figur-pr", "unknown experiment 'figur-pr'; did you mean 'figure-pr'? there are: figure-landscape, "),
         ("figure-pr --hihg 3", "unknown field of figure-pr 'hihg'; did you mean 'high'? there are: low, "),
@@ -181,17 +181,17 @@ def error_line(words, capsys):
         ("redraw --out .", ". has no record of an experiment"),
     ],
 )
-def test_mistakes_on_the_command_line_are_one_line(words, said, capsys, tmp_path, monkeypatch):
+def test_mistakes_on_the_command_line_are_one_line(words, start, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert error_line(words.split(), capsys).startswith(said)
+    assert error_line(words.split(), capsys).startswith(start)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_that_cannot_be_written_is_refused_before_the_run(capsys, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(experiment("figure-pr"), "run", lambda config, rows: pytest.fail("it ran"))
-    said = error_line([*COMMAND, str(tmp_path / "file")], capsys)
-    assert said == f"results go into a folder, {tmp_path / 'file'} is a file; choose another --out"
+    line = error_line([*COMMAND, str(tmp_path / "file")], capsys)
+    assert line == f"results go into a folder, {tmp_path / 'file'} is a file; choose another --out"
     assert error_line([*COMMAND, "/proc/nowhere"], capsys).startswith("/proc/nowhere: ")
     with hold(tmp_path / "figure-pr"):
         assert error_line([*COMMAND, str(tmp_path)], capsys).startswith("another run is writing")
@@ -216,11 +216,11 @@ def partial(tmp_path, monkeypatch, capsys):
 
 
 def test_an_interrupted_run_goes_on_where_it_was_and_ends_with_the_same_rows(partial, capsys, tmp_path, monkeypatch):
-    kept, made, add = load(partial).rows, [], Record.add
+    kept, done, add = load(partial).rows, [], Record.add
     with monkeypatch.context() as patch:
-        patch.setattr(Record, "add", lambda self, row, values: (made.append(row), add(self, row, values)))
+        patch.setattr(Record, "add", lambda self, row, values: (done.append(row), add(self, row, values)))
         assert main([*COMMAND, str(tmp_path)]) == 0
-    assert made == ["high precision"], "the row that was there is not made again"
+    assert done == ["high precision"], "the row that was there is not made again"
     assert "going on with an interrupted run; rows kept: 1" in capsys.readouterr().err
     finished = load(tmp_path / "figure-pr.json")
     assert finished.rows[:1] == kept

@@ -64,9 +64,9 @@ def test_every_file_of_weights_is_small_in_half_precision_and_says_which_command
 
 
 def test_parts_are_disjoint():
-    found = parts("digits")
-    assert {name: len(part.x) for name, part in found.items()} == {**PARTS["digits"], "test": 297}
-    assert sum(len(part.x) for part in found.values()) == 1797
+    split = parts("digits")
+    assert {name: len(part.x) for name, part in split.items()} == {**PARTS["digits"], "test": 297}
+    assert sum(len(part.x) for part in split.values()) == 1797
     with pytest.raises(UnknownNameError, match="unknown data set of the image experiments"):
         parts("cifar")
 
@@ -92,8 +92,8 @@ def test_the_gans_of_cifar10_are_read_with_their_critics_and_have_names_a_reader
 def test_calibration_by_class_gives_each_class_the_mean_ratio_that_its_share_asks_for():
     rng = np.random.default_rng(0)
     labels, counts = rng.integers(3, size=600), np.array([10, 20, 70])
-    found = np.exp(calibrate(rng.normal(size=600) + labels, labels, counts))
-    by_class = [found[labels == label].mean() * np.mean(labels == label) for label in range(3)]
+    ratio = np.exp(calibrate(rng.normal(size=600) + labels, labels, counts))
+    by_class = [ratio[labels == label].mean() * np.mean(labels == label) for label in range(3)]
     np.testing.assert_allclose(by_class, counts / 100)
 
 
@@ -135,8 +135,8 @@ def test_heun_with_the_exact_denoiser_of_gaussian_data_reproduces_their_variance
     """The flow takes 80 z to 80 z s / sqrt(s² + 80²); the error of Heun's method falls with the square of the step."""
     z = torch.randn(200, 1, 4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     truth = z * 80 * deviation / np.sqrt(deviation**2 + 80**2)
-    made = [heun(exact_denoiser(deviation), z, noise_levels(steps)) for steps in (18, 36, 72)]
-    errors = [float((x - truth).abs().max() / truth.abs().max()) for x in made]
+    images = [heun(exact_denoiser(deviation), z, noise_levels(steps)) for steps in (18, 36, 72)]
+    errors = [float((x - truth).abs().max() / truth.abs().max()) for x in images]
     assert errors[0] < 0.1
     assert min(errors[0] / errors[1], errors[1] / errors[2]) > 3
 
@@ -209,20 +209,20 @@ def generator():
 
 def test_every_filter_of_a_direction_has_the_norm_of_that_filter_and_a_point_is_the_sum(generator):
     weights = dict(generator.named_parameters())
-    found, other, again = (direction(weights, 0, axis) for axis in ("x", "y", "x"))
+    first, other, again = (direction(weights, 0, axis) for axis in ("x", "y", "x"))
     by_hand, z = deepcopy(generator), torch.randn(5, 8, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         for name, weight in by_hand.named_parameters():
             if weight.ndim == 1:  # biases do not move
-                assert not found[name].any()
+                assert not first[name].any()
                 continue
-            torch.testing.assert_close(found[name].norm(dim=1), weight.norm(dim=1))
-            assert torch.equal(found[name], again[name])
-            cosine = (found[name] * other[name]).sum() / found[name].norm() / other[name].norm()
+            torch.testing.assert_close(first[name].norm(dim=1), weight.norm(dim=1))
+            assert torch.equal(first[name], again[name])
+            cosine = (first[name] * other[name]).sum() / first[name].norm() / other[name].norm()
             assert abs(cosine) < 5 / weight.numel() ** 0.5
-            weight += 0.3 * found[name] - 0.2 * other[name]
-        torch.testing.assert_close(move(generator, 0.3, -0.2, (found, other), z), by_hand(z))
-        assert torch.equal(move(generator, 0.0, 0.0, (found, other), z), generator(z))
+            weight += 0.3 * first[name] - 0.2 * other[name]
+        torch.testing.assert_close(move(generator, 0.3, -0.2, (first, other), z), by_hand(z))
+        assert torch.equal(move(generator, 0.0, 0.0, (first, other), z), generator(z))
 
 
 def gan_divergence(shift, budget):
@@ -284,9 +284,9 @@ def home(tmp_path_factory):
     folder = tmp_path_factory.mktemp("home")
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(0)
-        made = ConvGenerator(8, size=16, channels=3, width=4)
-        networks = {"generator": made, "critic": ConvCritic(size=16, channels=3, width=4, heads=2)}
-        images = torch.tanh(2 * made(torch.randn(1300, 8))).numpy()
+        net = ConvGenerator(8, size=16, channels=3, width=4)
+        networks = {"generator": net, "critic": ConvCritic(size=16, channels=3, width=4, heads=2)}
+        images = torch.tanh(2 * net(torch.randn(1300, 8))).numpy()
     for name, network in networks.items():
         write_tensors(folder / f"celeba-0-{name}.safetensors", network.state_dict(), {"spec": network.spec})
     np.savez(folder / "celeba.npz", train=images[:1200], test=images[1200:])

@@ -60,22 +60,22 @@ def test_completions_of_the_real_model_are_functions_of_ids_and_are_read_as_they
     from paper.smollm import complete, load_policy, read, round_weights
 
     torch.set_num_threads(1)
-    policy, asked = load_policy(), question(TOPICS[0])
-    made = complete(policy, asked, 5, ids=range(6), seed=0, temperature=1.2)
-    few = complete(policy, asked, 5, ids=[4, 1], seed=0, temperature=1.2)
-    assert few["tokens"].equal(made["tokens"][[4, 1]])
-    whole = torch.cat([policy.prompt(asked).expand(6, -1), made["tokens"]], dim=1)
+    policy, prompt = load_policy(), question(TOPICS[0])
+    text = complete(policy, prompt, 5, ids=range(6), seed=0, temperature=1.2)
+    few = complete(policy, prompt, 5, ids=[4, 1], seed=0, temperature=1.2)
+    assert few["tokens"].equal(text["tokens"][[4, 1]])
+    whole = torch.cat([policy.prompt(prompt).expand(6, -1), text["tokens"]], dim=1)
     gain = policy.model.model.norm.weight.requires_grad_(True)
     logits = policy.model(input_ids=whole).logits[:, -6:-1]
     for name, temperature in (("logp_train", 1.0), ("logp_rollout", 1.2)):
-        made |= read(policy, asked, made["tokens"], made["mask"])
-        logs = torch.log_softmax(logits / temperature, dim=-1).gather(2, made["tokens"][..., None])[..., 0]
-        assert torch.allclose(made[name], logs, atol=1e-4)
-    by_autograd = torch.autograd.grad((logits.log_softmax(-1).gather(2, made["tokens"][..., None])[5, :, 0]
-                                       * made["mask"][5]).sum(), gain)[0]  # fmt: skip
-    assert torch.allclose(by_autograd, made["slope"][5], atol=1e-3 * float(by_autograd.abs().max()))
+        text |= read(policy, prompt, text["tokens"], text["mask"])
+        logs = torch.log_softmax(logits / temperature, dim=-1).gather(2, text["tokens"][..., None])[..., 0]
+        assert torch.allclose(text[name], logs, atol=1e-4)
+    by_autograd = torch.autograd.grad((logits.log_softmax(-1).gather(2, text["tokens"][..., None])[5, :, 0]
+                                       * text["mask"][5]).sum(), gain)[0]  # fmt: skip
+    assert torch.allclose(by_autograd, text["slope"][5], atol=1e-3 * float(by_autograd.abs().max()))
     gain.requires_grad_(False)
-    made = complete(round_weights(policy), asked, 6, ids=range(8), seed=0)
-    log_ratio = ((read(policy, asked, made["tokens"], made["mask"])["logp_train"] - made["logp_rollout"])
-                 * made["mask"]).sum(dim=1)  # fmt: skip
+    text = complete(round_weights(policy), prompt, 6, ids=range(8), seed=0)
+    log_ratio = ((read(policy, prompt, text["tokens"], text["mask"])["logp_train"] - text["logp_rollout"])
+                 * text["mask"]).sum(dim=1)  # fmt: skip
     assert 0.005 < float(log_ratio.std()) < 1.5, "rounded weights are close and not equal"

@@ -75,8 +75,8 @@ def test_a_network_is_built_again_from_plain_data_and_sees_one_sample_at_a_time(
     out.square().sum().backward()
     assert batch[0].grad.abs().sum() > 0
     assert not [name for name, p in net.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
-    wrong, said = ([*batch, labels], "no classes: call it without") if none else (batch, "5 classes: pass labels")
-    with pytest.raises(InputTypeError, match=f"this network has {said}"):
+    wrong, words = ([*batch, labels], "no classes: call it without") if none else (batch, "5 classes: pass labels")
+    with pytest.raises(InputTypeError, match=f"this network has {words}"):
         net(*wrong)
 
 
@@ -105,7 +105,7 @@ def test_parameters_are_as_many_as_published(key):
         assert x.shape == (3, 3, size, size)
         assert (nets[1](x, *labels).shape, nets[2](x, *labels).shape) == ((3,), (3, 2))
     attends = [[isinstance(block.attention, biggan._Attention) for block in net.blocks] for net in nets]
-    places = [[at for at, found in enumerate(net) if found] for net in attends]
+    places = [[at for at, attend in enumerate(net) if attend] for net in attends]
     assert places == ([[3], [0], [0]] if size == 128 else [[], [], []]), "after the map of that side"
 
 

@@ -20,19 +20,19 @@ def test_the_target_has_the_scores_of_a_rayleigh_distance():
     x = TARGET.sample(n, seed=0)
     for n_sigma in (1.0, 2.0, 4.0):
         expected = 1 - np.exp(-(n_sigma**2) / 2)
-        found = mode_scores(x, TARGET.means, sigma=SIGMA, n_sigma=n_sigma)
-        assert abs(found.precision - expected) < 4 * np.sqrt(expected * (1 - expected) / n)
-    assert found[1:] == (1.0, 25)
+        scores = mode_scores(x, TARGET.means, sigma=SIGMA, n_sigma=n_sigma)
+        assert abs(scores.precision - expected) < 4 * np.sqrt(expected * (1 - expected) / n)
+    assert scores[1:] == (1.0, 25)
 
 
 def test_samples_one_by_one_give_the_same_scores():
-    x, good, found = Mixture(TARGET.means, 2 * TARGET.sigma).sample(300, seed=1), 0, set()
+    x, good, modes = Mixture(TARGET.means, 2 * TARGET.sigma).sample(300, seed=1), 0, set()
     for point in x:
         distances = [np.hypot(*(point - mode)) for mode in TARGET.means]
         if min(distances) <= 3 * SIGMA:
             good += 1
-            found.add(int(np.argmin(distances)))
-    assert mode_scores(x, TARGET.means, sigma=SIGMA, n_sigma=3) == (good / 300, len(found) / 25, len(found))
+            modes.add(int(np.argmin(distances)))
+    assert mode_scores(x, TARGET.means, sigma=SIGMA, n_sigma=3) == (good / 300, len(modes) / 25, len(modes))
     assert good / 300 < 0.8
     assert mode_scores([[0.25, 0.0]], np.zeros((1, 2)), sigma=0.125, n_sigma=2).precision == 1  # on the edge
 
@@ -62,15 +62,15 @@ def test_masses_of_cells_are_those_of_the_density(kind):
 @each_estimator
 def test_estimates_have_no_bias_to_speak_of(name):
     plain_bias = {"kl": 300 / (2 * 2500), "js": 300 / (8 * 2500)}[name]
-    found = estimates(CELLS.masses, CELLS.masses, 2500, name)
+    values = estimates(CELLS.masses, CELLS.masses, 2500, name)
     # with 8 samples a cell the next order, a fiftieth of the plain histogram's bias, is left
-    assert abs(found.mean()) < 0.02 * plain_bias + 4 * found.std() / np.sqrt(len(found)) < 0.04 * plain_bias
-    assert found.std() == pytest.approx(plain_bias * np.sqrt(2 / 300), rel=0.2)  # a chi-squared, to leading order
+    assert abs(values.mean()) < 0.02 * plain_bias + 4 * values.std() / np.sqrt(len(values)) < 0.04 * plain_bias
+    assert values.std() == pytest.approx(plain_bias * np.sqrt(2 / 300), rel=0.2)  # a chi-squared, to leading order
     p = np.full(50, 1 / 50)
     q = p * np.exp(np.random.default_rng(3).normal(scale=0.7, size=50))
     q /= q.sum()
-    found = estimates(p, q, 2500, name)
-    assert abs(found.mean() - divergence_of_histograms(p, q, name)) < 4 * found.std() / np.sqrt(len(found)) + 2e-4
+    values = estimates(p, q, 2500, name)
+    assert abs(values.mean() - divergence_of_histograms(p, q, name)) < 4 * values.std() / np.sqrt(len(values)) + 2e-4
 
 
 @each_estimator
@@ -79,14 +79,14 @@ def test_wider_modes_have_the_divergence_of_their_histogram_and_weights_bring_th
     ring = np.diff(-np.expm1(-((radii / 1.5) ** 2) / 2))
     q = np.append(np.tile(np.repeat(ring / 4, 4), 25) / 25, np.exp(-8 / 1.5**2))
     expected = divergence_of_histograms(CELLS.masses, q, name)
-    found, weighted = [], []
+    plain, weighted = [], []
     for seed in range(20):
         x = WIDE.sample(5000, seed=seed)
         a = np.minimum(np.exp(TARGET.log_prob(x) - WIDE.log_prob(x) - 0.5), 1)
-        found.append(histogram_divergence(x[:2500], CELLS, name))
+        plain.append(histogram_divergence(x[:2500], CELLS, name))
         weighted.append(histogram_divergence(x, CELLS, name, a))
     assert expected > 0.01
-    assert abs(np.mean(found) - expected) < 4 * np.std(found) / np.sqrt(20)
+    assert abs(np.mean(plain) - expected) < 4 * np.std(plain) / np.sqrt(20)
     assert abs(np.mean(weighted)) < 0.1 * expected
     assert histogram_divergence(x, CELLS, name, np.full(5000, 0.3)) == pytest.approx(
         histogram_divergence(x, CELLS, name)

@@ -52,9 +52,9 @@ def test_the_seed_decides_the_samples_and_torch_answers_as_numpy_does(name):
     assert not np.isin(x, toy.sample(60, seed=4)).any()
     for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 1e-3)):
         here = torch.as_tensor(x, dtype=dtype)
-        found = toy.log_prob(here)
-        assert found.dtype == dtype
-        np.testing.assert_allclose(found.numpy(), toy.log_prob(here.double().numpy()), rtol=0, atol=tolerance)
+        log_p = toy.log_prob(here)
+        assert log_p.dtype == dtype
+        np.testing.assert_allclose(log_p.numpy(), toy.log_prob(here.double().numpy()), rtol=0, atol=tolerance)
     np.testing.assert_array_equal(toy.log_prob(x.reshape(20, 3, 2)), toy.log_prob(x).reshape(20, 3))
     with pytest.raises(InputError, match=r"x must have shape \(n, 2\), got \(6, 3\)"):
         toy.log_prob(np.zeros((6, 3)))

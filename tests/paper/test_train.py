@@ -118,8 +118,8 @@ def test_the_first_of_two_critics_learns_what_is_kept():
     a = torch.clamp(log_r + obrs.solve_log_c(log_r, 2.0), max=0).exp()
     softplus, kept = torch.nn.functional.softplus, a / a.mean()
     by_hand = softplus(-real).mean() * 2 + (kept * softplus(fake[:, 0])).mean() + softplus(fake[:, 1]).mean()
-    found = of_critic(real, fake)
-    torch.testing.assert_close(*(torch.autograd.grad(loss, fake)[0] for loss in (found, by_hand)))
+    value = of_critic(real, fake)
+    torch.testing.assert_close(*(torch.autograd.grad(loss, fake)[0] for loss in (value, by_hand)))
     (gradient,) = torch.autograd.grad(of_generator(fake, None), fake)
     torch.testing.assert_close(gradient[:, 0], -kept * torch.sigmoid(fake[:, 0].detach()) / 64)
     assert not gradient[:, 1].any()
@@ -135,9 +135,9 @@ def test_the_command_trains_says_what_to_do_and_goes_on(tmp_path, file, capsys, 
     monkeypatch.chdir(tmp_path)
     for _ in range(2):
         assert main(["train", "run.toml", "--budget", "3", "--steps=1"]) == 0
-        said = capsys.readouterr().out.splitlines()
-        assert said[0] == "trained 3 steps (non_saturating, then exact): runs/run"
-        assert said[2] == "sample it:  run.sample(1000, budget=3)"
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[0] == "trained 3 steps (non_saturating, then exact): runs/run"
+        assert lines[2] == "sample it:  run.sample(1000, budget=3)"
     assert len(load_run("runs/run").sample(5, budget=3)) == 5
     for words, line in (
         (["nothing.toml"], "nothing.toml is missing or not a file"),

@@ -70,8 +70,8 @@ def test_presets_are_the_papers_with_its_slips_mended():
     celeba = SETTINGS["celeba"]
     assert (celeba["generator"]["attention"], celeba["critic"]["initial"], celeba["steps"]) == (32, "xavier", 636_000)
     example = plain(read_settings(ROOT / "examples" / "biggan-cifar10.toml"))
-    wanted = plain(settings(cifar, "paper_raw", 0) | {"data": "cifar10"})
-    assert {key: example.get(key, 0) for key in wanted} == wanted
+    expected = plain(settings(cifar, "paper_raw", 0) | {"data": "cifar10"})
+    assert {key: example.get(key, 0) for key in expected} == expected
 
 
 @pytest.mark.slow
@@ -80,14 +80,14 @@ def test_a_step_of_a_preset_of_the_paper(kind):
     rng, size, networks = np.random.default_rng(0), 64 if kind == "faces" else 32, {}
     data = rng.uniform(-1, 1, size=(20, 3, size, size)).astype(np.float32)
     if kind == "faces":
-        wanted = settings(table_finetune.PRESETS["paper"], "exact", 0)
+        expected = settings(table_finetune.PRESETS["paper"], "exact", 0)
         shared = {"size": 64, "width": 32, "attention": 32, "initial": "xavier"}
         networks = {"generator": BigGanGenerator(128, **shared), "critic": BigGanCritic(**shared, heads=2)}
     else:
-        wanted = settings(figure_frequency.PRESETS["paper"], kind, 0)
+        expected = settings(figure_frequency.PRESETS["paper"], kind, 0)
         data = data, np.arange(20) % 10
-    few = {"steps": 1, "warm_up": min(wanted.get("warm_up", 0), 1), "batch_size": 4}
-    run = train(wanted | few, data=data, **networks)
+    few = {"steps": 1, "warm_up": min(expected.get("warm_up", 0), 1), "batch_size": 4}
+    run = train(expected | few, data=data, **networks)
     assert run.state.facts["step"] == 1 + few["warm_up"]
     assert run.log_ratio(run.propose(range(2))).isfinite().all()
 

@@ -160,9 +160,9 @@ def test_log_loss_is_that_of_scikit_learn_with_both_kinds_weighing_one_half():
     p = 1 / (1 + np.exp(-np.concatenate([REAL, FAKE])))
     labels = np.repeat([1, 0], [len(REAL), len(FAKE)])
     weights = np.repeat([0.5 / len(REAL), 0.5 / len(FAKE)], [len(REAL), len(FAKE)])
-    found = log_loss(REAL, FAKE)
-    assert found.value == pytest.approx(metrics.log_loss(labels, p, sample_weight=weights))
-    assert np.log(2) - found.value == pytest.approx(obrs.Profile(FAKE).divergence("js"), abs=4 * found.standard_error)
+    loss = log_loss(REAL, FAKE)
+    assert loss.value == pytest.approx(metrics.log_loss(labels, p, sample_weight=weights))
+    assert np.log(2) - loss.value == pytest.approx(obrs.Profile(FAKE).divergence("js"), abs=4 * loss.standard_error)
 
 
 # Bad input

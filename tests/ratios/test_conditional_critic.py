@@ -41,12 +41,12 @@ def test_the_repair_of_a_conditional_hinge_critic_runs_as_written(digits, run):
     x, y = torch.as_tensor(digits.train[700:]), torch.as_tensor(digits.train_labels[700:])
     with torch.no_grad():
         scores = run.critic(x, y), run.critic(*run.propose(range(800)))
-    found = diagnose(*scores, budget=4, kind="hinge")
-    assert (found.verdict, found.repair) == ("unfit", FINE_TUNE)
-    assert any(note.advice and note.advice.python == FROM_SCRATCH for note in found.notes)
+    diagnosis = diagnose(*scores, budget=4, kind="hinge")
+    assert (diagnosis.verdict, diagnosis.repair) == ("unfit", FINE_TUNE)
+    assert any(note.advice and note.advice.python == FROM_SCRATCH for note in diagnosis.notes)
 
     given = {"obrs": obrs, "real": (x, y), "propose": run.propose, "critic": run.critic}
-    for call in (found.repair, FROM_SCRATCH):
+    for call in (diagnosis.repair, FROM_SCRATCH):
         quick = call[:-1] + ", steps=30, batch_size=64)"
         log_ratio = eval(quick, given)  # the words of the doctor
         assert log_ratio.report.log_loss < 0.68  # below chance, 0.693

@@ -44,17 +44,17 @@ ALLOWED = {
 def test_planted_faults_are_not_flattered(name, n):
     allowed = ALLOWED.get(name, ("fit", "fit"))[n >= 2000]
     runs = [diagnose(*FAULTS[name](n, np.random.default_rng(seed))[:2], K, seed=seed) for seed in range(6)]
-    verdicts = [found.verdict for found in runs]
+    verdicts = [run.verdict for run in runs]
     assert allowed is None or verdicts.count(allowed) >= 5, verdicts
 
 
 @pytest.mark.parametrize("name", [name for name, (_, verdict) in ALLOWED.items() if verdict == "repairable"])
 def test_repair_is_a_call_that_makes_the_scores_fit(name):
     real, fake, *_ = FAULTS[name](5000, np.random.default_rng(0))
-    found = diagnose(real, fake, K)
-    calibration = eval(found.repair, {"obrs": obrs, "real": real, "fake": fake})
+    diagnosis = diagnose(real, fake, K)
+    calibration = eval(diagnosis.repair, {"obrs": obrs, "real": real, "fake": fake})
     x = np.linspace(-3, 3, 50)
-    np.testing.assert_allclose(calibration(x), found.calibration(x), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(calibration(x), diagnosis.calibration(x), rtol=1e-9, atol=1e-9)
     assert diagnose(calibration(real), calibration(fake), K).verdict == "fit"
 
 
@@ -72,9 +72,9 @@ def test_fit_is_not_said_where_the_sets_hardly_overlap(d, budget, verdict):
 @pytest.mark.parametrize("times", [1, 3])
 def test_missing_support_is_measured_and_not_called_miscalibration(times):
     real, fake, *_ = FAULTS["30 % missing"](N, np.random.default_rng(0))
-    found = diagnose(times * real, times * fake, K)
-    assert found.verdict == ("fit" if times == 1 else "repairable")
-    assert found.missing_support.low < 0.3 < found.missing_support.high < found.missing_support.low + 0.05
+    diagnosis = diagnose(times * real, times * fake, K)
+    assert diagnosis.verdict == ("fit" if times == 1 else "repairable")
+    assert diagnosis.missing_support.low < 0.3 < diagnosis.missing_support.high < diagnosis.missing_support.low + 0.05
     assert diagnose(*apply(lambda x: times * x, normals()), K).missing_support is None
 
 
@@ -108,14 +108,14 @@ def test_class_means_are_the_quotients_of_the_shares():
 
 
 def test_errors_of_class_means_are_as_large_as_they_vary():
-    found = []
+    means = []
     for seed in range(200):
         (_, fake), labels = discrete(2000, (0.0, 0.0), seed)
         p = np.bincount(labels[0]) / 2000
-        found.append(class_means(fake, labels[1], dict(enumerate(p)), 2000)[0])
-    deviation = np.std([mean.log_excess for mean in found])
-    assert np.mean([mean.error for mean in found]) == pytest.approx(deviation, rel=4 / sqrt(2 * 200))
-    assert np.mean([mean.deviates for mean in found]) < 0.03
+        means.append(class_means(fake, labels[1], dict(enumerate(p)), 2000)[0])
+    deviation = np.std([mean.log_excess for mean in means])
+    assert np.mean([mean.error for mean in means]) == pytest.approx(deviation, rel=4 / sqrt(2 * 200))
+    assert np.mean([mean.deviates for mean in means]) < 0.03
 
 
 def test_the_doctor_names_classes_and_says_which_way_fits():
@@ -181,9 +181,9 @@ def test_kl_removed_agrees_with_quadrature():
 
 
 def test_the_error_of_what_is_removed_is_as_large_as_it_varies():
-    found = [diagnose(*normals(500, 500, seed=s), K).at_budget.removed for s in range(120)]
-    deviation = np.std([x.value for x in found])
-    assert np.mean([x.standard_error for x in found]) == pytest.approx(deviation, rel=4 / sqrt(2 * 120))
+    kl = [diagnose(*normals(500, 500, seed=s), K).at_budget.removed for s in range(120)]
+    deviation = np.std([x.value for x in kl])
+    assert np.mean([x.standard_error for x in kl]) == pytest.approx(deviation, rel=4 / sqrt(2 * 120))
 
 
 # What it rests on
@@ -243,17 +243,17 @@ def test_every_library_gives_the_same_page(xp):
 def test_false_alarms_are_below_one_in_a_hundred():
     """Pooled over sizes and distances: 18 of 1800, if the rate were 1 %, with a standard error of 4."""
     cases = [(n, d, seed) for n in (200, 2000, 20_000) for d in (0.3, 1.0, 2.0) for seed in range(200)]
-    found = [diagnose(*normals(n, n, d, seed=seed), K) for n, d, seed in cases]
+    runs = [diagnose(*normals(n, n, d, seed=seed), K) for n, d, seed in cases]
     most = 0.01 - 2 * sqrt(0.01 * 0.99 / len(cases))
-    assert np.mean([diagnosis.verdict != "fit" for diagnosis in found]) < most, "below 1 % beyond doubt"
-    assert np.mean([diagnosis.missing_support is not None for diagnosis in found]) < most
+    assert np.mean([diagnosis.verdict != "fit" for diagnosis in runs]) < most, "below 1 % beyond doubt"
+    assert np.mean([diagnosis.missing_support is not None for diagnosis in runs]) < most
 
 
 def test_repeated_rows_count_once_and_rounded_scores_are_none():
     real, fake, *_ = FAULTS["each row ten times"](20_000, np.random.default_rng(0))
-    found = diagnose(real, fake, K)
-    assert (found.verdict, found.n_real) == ("fit", 2000 + 9)
-    assert any("rows were repeated" in note.text for note in found.notes)
+    diagnosis = diagnose(real, fake, K)
+    assert (diagnosis.verdict, diagnosis.n_real) == ("fit", 2000 + 9)
+    assert any("rows were repeated" in note.text for note in diagnosis.notes)
     with pytest.raises(InputError, match=r"got 29 real and 2\d fake .*repeated ones left out"):
         diagnose(real[:200], fake[:200], K)
     assert diagnose(*apply(lambda x: x.round(1), normals()), K).n_real == N

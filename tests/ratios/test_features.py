@@ -50,14 +50,14 @@ CASES = {
 def test_a_ratio_of_features_sees_them_and_nothing_else(name, tmp_path):
     fitted = refit(real_samples(), propose, CASES[name](), features=first_two, **QUICK)
     x = propose(np.arange(4000))
-    found = fitted(x)
-    assert np.corrcoef(found, x[:, :2] @ SHIFT)[0, 1] > 0.9
+    score = fitted(x)
+    assert np.corrcoef(score, x[:, :2] @ SHIFT)[0, 1] > 0.9
     x[:, 2:] += 50
-    np.testing.assert_array_equal(fitted(x), found)
+    np.testing.assert_array_equal(fitted(x), score)
     kept = obrs.sample(propose, fitted, 300, budget=3)
     assert 0.25 < kept.x[:, 0].mean() < 1.2  # 0 ± 0.06 without rejection, 1 in the data
     fitted.save(tmp_path / "ratio")
-    np.testing.assert_array_equal(load_ratio(tmp_path / "ratio", features=first_two)(x), found)
+    np.testing.assert_array_equal(load_ratio(tmp_path / "ratio", features=first_two)(x), score)
     differentiable = torch.from_numpy(x[:6]).requires_grad_()
     (slope,) = torch.autograd.grad(fitted(differentiable).sum(), differentiable)
     assert slope[:, :2].abs().min() > 0
@@ -155,20 +155,20 @@ class TestKinds:
         detail = np.where(np.arange(40) == 39, 5.0, 0.0)
         probe = probe_features(x[:500], labels[:500], lambda x: x)
         losses = [
-            refit(x[500:1200], x[1200:] + detail, Head(lr=0.1), features=look, steps=200).report.log_loss
-            for look in (probe, lambda x: x)
+            refit(x[500:1200], x[1200:] + detail, Head(lr=0.1), features=f, steps=200).report.log_loss
+            for f in (probe, lambda x: x)
         ]
         assert losses[0] > 0.6 > 0.2 > losses[1]
 
     def test_features_of_a_critic_are_what_its_last_layer_sees(self):
         net, x = mlp_critic(2, width=16, layers=2), torch.randn(5, 2, generator=torch.Generator().manual_seed(0))
-        look = critic_features(net)
-        np.testing.assert_array_equal(look(x), net[:-2](x).detach())
+        features = critic_features(net)
+        np.testing.assert_array_equal(features(x), net[:-2](x).detach())
         assert critic_features(net, "1")(x).shape == (5, 2)
         conditional = ConvCritic(size=8, width=4, classes=3)
         images, label = torch.zeros(5, 1, 8, 8), torch.zeros(5, dtype=torch.int64)
         assert torch.equal(critic_features(conditional)(images, label), conditional.features(images))
-        before = look(x).clone()
+        before = features(x).clone()
         with torch.no_grad():
             net[1].weight.zero_()
-        assert torch.equal(look(x), before)
+        assert torch.equal(features(x), before)

@@ -106,23 +106,23 @@ class TestEveryMethod:
 
 class TestSamplesOfAFit:
     def requests(self, **options):
-        asked = []
+        requested = []
 
         def watch(ids):
-            asked.append(np.asarray(ids))
+            requested.append(np.asarray(ids))
             return propose(ids)
 
         refit(real_samples(), watch, **options)
-        return asked
+        return requested
 
     def test_every_step_gets_fakes_that_nobody_has_seen(self):
-        asked = self.requests(method=Network(width=8, layers=1), steps=40, batch_size=64)
-        training = [ids for ids in asked if len(ids) == 64 and ids[0] >= 2**40][-40:]
+        batches = self.requests(method=Network(width=8, layers=1), steps=40, batch_size=64)
+        training = [ids for ids in batches if len(ids) == 64 and ids[0] >= 2**40][-40:]
         assert len(np.unique(np.concatenate(training))) == 40 * 64
-        held_out = np.unique(np.concatenate([ids for ids in asked if ids[0] < 2**40]))
+        held_out = np.unique(np.concatenate([ids for ids in batches if ids[0] < 2**40]))
         assert len(held_out) == 300
         assert not np.isin(held_out, np.concatenate(training)).any()
-        assert max(map(len, asked)) == 64
+        assert max(map(len, batches)) == 64
 
     def test_fakes_may_come_as_an_array_of_another_size(self):
         fitted = refit(real_samples(), propose(np.arange(9000)), Head(), features=squares, steps=300)
@@ -134,9 +134,9 @@ class TestSamplesOfAFit:
         """At 4 standard deviations the loss of the best classifier is 0.06, at 2.5 it is 0.24."""
         real = np.random.default_rng(0).normal([distance, 0], 1.0, (1000, 2))
         report = refit(real, propose, Network(width=16, waves=0, lr=1e-2), steps=150).report
-        said = [str(w.message) for w in recwarn]
-        assert said == ([] if words is None else [report.trouble])
-        assert words is None or words in said[0]
+        messages = [str(w.message) for w in recwarn]
+        assert messages == ([] if words is None else [report.trouble])
+        assert words is None or words in messages[0]
 
 
 class TestSeveralFits:
@@ -214,15 +214,15 @@ class TestNetworksOfYourOwn:
         assert not any(p.requires_grad for p in whole.parameters())
 
     def test_a_file_needs_the_network(self, tmp_path):
-        own = nn.Sequential(nn.Linear(2, 16), nn.Tanh(), nn.Linear(16, 1))
-        fitted = refit(real_samples(), propose, FineTune(own), steps=20)
+        network = nn.Sequential(nn.Linear(2, 16), nn.Tanh(), nn.Linear(16, 1))
+        fitted = refit(real_samples(), propose, FineTune(network), steps=20)
         fitted.save(tmp_path / "ratio")
         with pytest.raises(InputError, match=r"network of your own, Sequential; pass load_ratio\(path, network="):
             load_ratio(tmp_path / "ratio")
         with pytest.raises(InputError, match=r"network.0.weight has shape \(16, 2\) there and shape \(8, 2\) here$"):
             load_ratio(tmp_path / "ratio", network=nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1)))
         np.testing.assert_array_equal(
-            load_ratio(tmp_path / "ratio", network=own)(real_samples(9)), fitted(real_samples(9))
+            load_ratio(tmp_path / "ratio", network=network)(real_samples(9)), fitted(real_samples(9))
         )
 
 
@@ -257,8 +257,8 @@ class TestNetwork:
             log_a = obrs.Budgeted.fit(log_ratio, 8)(log_ratio)
             return np.exp(log_a)[truth > 0].sum() / np.exp(log_a).sum()
 
-        made = {"real": real, "propose": lambda ids: wide.sample(len(ids), seed=int(ids[0])), "steps": 300}
-        fitted, plain = (refit(**made, method=Network(width=64, waves=waves)) for waves in (64, 0))
+        args = {"real": real, "propose": lambda ids: wide.sample(len(ids), seed=int(ids[0])), "steps": 300}
+        fitted, plain = (refit(**args, method=Network(width=64, waves=waves)) for waves in (64, 0))
         assert share_kept_of_the_best(fitted(test)) > 0.9 * share_kept_of_the_best(truth)
         assert share_kept_of_the_best(plain(test)) < 0.7 * share_kept_of_the_best(truth)
 

@@ -238,8 +238,8 @@ def counts(kept):
     return Counter(kept.x["kind"].tolist())
 
 
-def are_near(found, expected, sigmas=5):
-    return all(abs(found[name] - n) < sigmas * np.sqrt(n) for name, n in expected.items())
+def are_near(observed, expected, sigmas=5):
+    return all(abs(observed[name] - n) < sigmas * np.sqrt(n) for name, n in expected.items())
 
 
 def test_with_one_constant_a_class_vanishes_and_with_groups_it_does_not():
@@ -257,9 +257,9 @@ def test_weights_undo_the_groups():
     fixed = sample(animals, score, proposed=40_000, budget=4, groups=kind, shares=[1, 2, 1])
     pool = sample(animals, score, 2000, pool=8000, groups=kind, shares=[1, 2, 1])
     for kept in (fixed, pool):
-        found = kept.mean(lambda batch: batch["kind"] == "eel", confidence=0.95)
-        assert abs(found.value - true) < 5 * found.standard_error
-        assert abs(np.mean(kept.x["kind"] == "eel") - true) > 4 * found.standard_error
+        share = kept.mean(lambda batch: batch["kind"] == "eel", confidence=0.95)
+        assert abs(share.value - true) < 5 * share.standard_error
+        assert abs(np.mean(kept.x["kind"] == "eel") - true) > 4 * share.standard_error
 
 
 def test_the_pilot_grows_until_each_group_has_two_hundred():

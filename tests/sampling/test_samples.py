@@ -65,9 +65,9 @@ def pools(pool, n, repeats):
 
 def assert_covers(runs, true=TRUE, g=moments, confidence=0.9, skew=0.012, **options):
     """The interval has the truth as often as it says, up to chance and the skewness of a few hundred samples."""
-    found = [run.mean(g, confidence, **options) for run in runs]
+    means = [run.mean(g, confidence, **options) for run in runs]
     value, low, high, error = (
-        np.array([getattr(e, name) for e in found]) for name in ("value", "low", "high", "standard_error")
+        np.array([getattr(e, name) for e in means]) for name in ("value", "low", "high", "standard_error")
     )
     share = np.mean((low <= true) & (true <= high), axis=0)
     chance = 4 * np.sqrt(confidence * (1 - confidence) / len(value))
@@ -181,26 +181,26 @@ def again(kept, folder):
 )
 def test_what_was_saved_comes_back(tmp_path, x):
     kept = replace(KEPT, x=x)
-    found = again(kept, tmp_path)
-    assert type(found.x) is type(x)
-    assert not isinstance(x, dict) or list(found.x) == list(x)
-    for one, other in zip(*(b.values() if isinstance(b, dict) else b for b in (found.x, x)), strict=True):
+    loaded = again(kept, tmp_path)
+    assert type(loaded.x) is type(x)
+    assert not isinstance(x, dict) or list(loaded.x) == list(x)
+    for one, other in zip(*(b.values() if isinstance(b, dict) else b for b in (loaded.x, x)), strict=True):
         np.testing.assert_array_equal(one, other)
     assert [p.name for p in tmp_path.iterdir()] == ["kept.npz"]
     for name in ("proposed", "executed", "calls", "executed_calls", "seconds", "next_id", "fixed", "rule", "notes"):
-        assert getattr(found, name) == getattr(kept, name)
+        assert getattr(loaded, name) == getattr(kept, name)
     for name in ("ids", "log_ratio", "log_weight"):
-        np.testing.assert_array_equal(getattr(found, name), getattr(kept, name))
+        np.testing.assert_array_equal(getattr(loaded, name), getattr(kept, name))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64", "bool"])
 def test_tensors_come_back_as_tensors(tmp_path, dtype):
     torch = pytest.importorskip("torch")
     x = {"x": (torch.arange(40.0).reshape(20, 2) * 0.37).to(getattr(torch, dtype)), "host": np.arange(20)}
-    found = again(replace(KEPT, x=x), tmp_path).x
-    assert found["x"].dtype == (torch.float32 if dtype == "bfloat16" else x["x"].dtype)
-    assert torch.equal(found["x"].to(x["x"].dtype), x["x"])
-    assert isinstance(found["host"], np.ndarray)
+    loaded = again(replace(KEPT, x=x), tmp_path).x
+    assert loaded["x"].dtype == (torch.float32 if dtype == "bfloat16" else x["x"].dtype)
+    assert torch.equal(loaded["x"].to(x["x"].dtype), x["x"])
+    assert isinstance(loaded["host"], np.ndarray)
 
 
 def test_the_rule_comes_back_unless_it_is_your_own(tmp_path):

@@ -38,9 +38,9 @@ def test_a_critic_step_ascends_the_dual_bound_and_leaves_the_generator_alone(pai
     # T = f'(r) of the GAN divergence is logsigmoid(log r), and f*(T) is softplus(log r) - 2 log 2
     bound = F.logsigmoid(critic(x[0])).mean() - F.softplus(critic(generator(x[1]).detach())).mean()
     expected = torch.autograd.grad(-bound, critic.parameters())
-    found = critic_step(critic, sgd, x[0], generator(x[1]), loss=critic_loss("gan"))
+    result = critic_step(critic, sgd, x[0], generator(x[1]), loss=critic_loss("gan"))
     torch.testing.assert_close(gradients(critic), torch.cat([g.flatten() for g in expected]))
-    assert float(found["critic"]) == pytest.approx(float(-bound.detach()) - 2 * log(2), abs=1e-5)
+    assert float(result["critic"]) == pytest.approx(float(-bound.detach()) - 2 * log(2), abs=1e-5)
     for name, w in critic.named_parameters():
         torch.testing.assert_close(w, before[name] - 1e-2 * w.grad)
     assert all(p.grad is None for p in generator.parameters())
@@ -59,11 +59,11 @@ def test_penalties_are_taken_at_the_labels_of_the_real_samples():
     labels = torch.tensor([0, 0, 1]), torch.tensor([5, 5, 5])
     options = {"loss": critic_loss("wgan"), "r1": 0.5, "gradient_penalty": 2.0, "mix": torch.rand(3)}
     sgd = torch.optim.SGD(critic.parameters(), 0.0)
-    found = critic_step(critic, sgd, (real, labels[0]), (fake, labels[1]), **options)
-    assert float(found["r1"]) == pytest.approx((25 + 25 + 100) / 3, rel=1e-5)  # squared slopes 5, 5 and 10
-    assert float(found["penalty"]) == pytest.approx((16 + 16 + 81) / 3, rel=1e-5)
+    result = critic_step(critic, sgd, (real, labels[0]), (fake, labels[1]), **options)
+    assert float(result["r1"]) == pytest.approx((25 + 25 + 100) / 3, rel=1e-5)  # squared slopes 5, 5 and 10
+    assert float(result["penalty"]) == pytest.approx((16 + 16 + 81) / 3, rel=1e-5)
     plain = -critic(real, labels[0]).mean() + critic(fake, labels[1]).mean()
-    assert float(found["critic"]) == pytest.approx(float(plain.detach()), abs=1e-5)
+    assert float(result["critic"]) == pytest.approx(float(plain.detach()), abs=1e-5)
     norm = critic.slope.detach() / 5
     sums = torch.autograd.grad(plain, critic.slope)[0] + (0.5 / 2) * 2 * (5 + 5 + 2 * 10) / 3 * norm
     torch.testing.assert_close(critic.slope.grad, sums + 2.0 * 2 * (4 + 4 + 2 * 9) / 3 * norm)
@@ -78,13 +78,13 @@ def test_a_generator_step_descends_algorithm_2_and_leaves_the_critic_alone(pair,
     u = r / k_a
     loss = (k_a * (u * u.log() - (u + 1) * (u + 1).log())).mean()
     expected = torch.autograd.grad(loss, generator.parameters())
-    found = generator_step(generator, critic, sgd, x[0], loss=generator_loss("paper_raw"), budget=1.001)
+    result = generator_step(generator, critic, sgd, x[0], loss=generator_loss("paper_raw"), budget=1.001)
     assert all(p.grad is None and p.requires_grad for p in critic.parameters())
     by_hand = torch.cat([g.flatten() for g in expected])
     torch.testing.assert_close(gradients(generator), by_hand, rtol=1e-4, atol=1e-6)
-    assert float(found.loss) == pytest.approx(float(loss.detach()), abs=1e-5)
-    assert float(found.cut.log_c) == pytest.approx(float(log_c), abs=1e-5)
-    torch.testing.assert_close(found.outputs, log_r.detach())
+    assert float(result.loss) == pytest.approx(float(loss.detach()), abs=1e-5)
+    assert float(result.cut.log_c) == pytest.approx(float(log_c), abs=1e-5)
+    torch.testing.assert_close(result.outputs, log_r.detach())
 
 
 @pytest.mark.parametrize("name", ["dual", "exact", "paper_raw"])
@@ -97,7 +97,7 @@ def test_parts_of_a_batch_add_up_to_the_batch_with_one_c(monkeypatch, pair, x, n
 
     monkeypatch.setattr(module, "solve_cut", count_solve)
     (generator, generator_sgd), (critic, critic_sgd) = pair
-    found = []
+    steps = []
     for parts in (1, 4):
         options = {"parts": parts, "loss": generator_loss(name)}
         step = generator_step(generator, critic, generator_sgd, x[0], budget=1.001, noise=0.1 * x[2], **options)
@@ -105,12 +105,12 @@ def test_parts_of_a_batch_add_up_to_the_batch_with_one_c(monkeypatch, pair, x, n
         mix = torch.linspace(0, 1, 32)
         options = {"parts": parts, "loss": critic_loss("gan"), "r1": 1.0, "gradient_penalty": 1.0, "mix": mix}
         losses = critic_step(critic, critic_sgd, x[0], x[1], **options)
-        found.append((of_generator, gradients(critic), step.loss, step.outputs, *losses.values()))
+        steps.append((of_generator, gradients(critic), step.loss, step.outputs, *losses.values()))
         for network, sgd in pair:  # undo the steps
             with torch.no_grad():
                 for weight in network.parameters():
                     weight += sgd.param_groups[0]["lr"] * weight.grad
-    for whole, parts in zip(*found, strict=True):
+    for whole, parts in zip(*steps, strict=True):
         torch.testing.assert_close(whole, parts, rtol=1e-4, atol=1e-6)
     assert solved == ([] if name == "dual" else [32, 32])
 
@@ -144,9 +144,9 @@ def test_an_optimiser_that_wraps_one_of_torch_will_do(pair, x):
 def test_a_layer_that_its_owner_froze_stays_frozen_also_when_a_step_fails(pair, x):
     (generator, sgd), (critic, _) = pair
     critic[1].requires_grad_(False)
-    wanted = [p.requires_grad for p in critic.parameters()]
+    expected = [p.requires_grad for p in critic.parameters()]
     generator_step(generator, critic, sgd, x[0], loss=generator_loss("dual"))
-    assert [p.requires_grad for p in critic.parameters()] == wanted
+    assert [p.requires_grad for p in critic.parameters()] == expected
     with pytest.raises(RuntimeError):
         generator_step(generator, critic, sgd, x[0, :, :1], loss=generator_loss("dual"))
-    assert [p.requires_grad for p in critic.parameters()] == wanted
+    assert [p.requires_grad for p in critic.parameters()] == expected

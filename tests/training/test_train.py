@@ -273,9 +273,9 @@ def test_what_is_not_finite_ends_the_run_in_one_line_with_the_last_good_state(tm
 
     class Leap(nn.Linear):
         def forward(self, z):
-            made = super().forward(z)
-            made.register_hook(lambda gradient: gradient * torch.nan) if made.requires_grad else None
-            return made
+            x = super().forward(z)
+            x.register_hook(lambda gradient: gradient * torch.nan) if x.requires_grad else None
+            return x
 
     leap = Leap(2, 2)
     before = weights(leap)
