@@ -20,7 +20,7 @@ from ..errors import InputError, MissingLibraryError, RatioError
 from ..types import Array
 from .evidence import Floats, Pair, losses, mean_of_means, score_pair
 
-__all__ = ["CALIBRATIONS", "Affine", "Isotonic", "cross_fitted", "fit_calibration"]
+__all__ = ["CALIBRATIONS", "Affine", "Isotonic", "cross_fit", "fit_calibration"]
 
 _ENOUGH, _FOLDS = 100_000, 5  # scores of each kind to choose a calibration by, and in how many parts
 
@@ -187,7 +187,7 @@ def fit_calibration(real: Array, fake: Array, *, seed: int = 0) -> "Affine | Iso
     loss: dict[str, Pair] = {}
     for name, fit in CALIBRATIONS.items():
         try:
-            loss[name] = losses(*cross_fitted(fit, some, split))
+            loss[name] = losses(*cross_fit(fit, some, split))
         except (InputError, RatioError, MissingLibraryError):  # such as scores that separate the two kinds
             continue
     best = min(loss.values(), key=lambda pair: mean_of_means(*pair).value)
@@ -196,7 +196,7 @@ def fit_calibration(real: Array, fake: Array, *, seed: int = 0) -> "Affine | Iso
     return CALIBRATIONS[simplest](*scores)
 
 
-def cross_fitted(fit: Callable[[Any, Any], Any], scores: Pair, split: Pair) -> Pair:
+def cross_fit(fit: Callable[[Any, Any], Any], scores: Pair, split: Pair) -> Pair:
     """Map the scores of each fold with the calibration that was fitted on the other folds.
 
     `fit` is a value of `CALIBRATIONS`, and `split` has the fold of each score, counted from 0.

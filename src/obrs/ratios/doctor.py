@@ -22,7 +22,7 @@ from ..errors import InputError, InputTypeError, MissingLibraryError, RatioError
 from ..estimate import Estimate
 from ..profile import Profile, removable_kl
 from ..types import Array
-from .calibration import CALIBRATIONS, Affine, cross_fitted
+from .calibration import CALIBRATIONS, Affine, cross_fit
 from .evidence import (
     ERRORS,
     TOLERATED,
@@ -361,7 +361,7 @@ def _try_repairs(raw: Pair, off: str, rng: np.random.Generator) -> _Verdict:
     for name, call in _REPAIRS.items():
         folds = rng.permutation(len(sample[0])) % _FOLDS, rng.permutation(len(sample[1])) % _FOLDS
         try:
-            fitted, mapped = CALIBRATIONS[name](*sample), cross_fitted(CALIBRATIONS[name], sample, folds)
+            fitted, mapped = CALIBRATIONS[name](*sample), cross_fit(CALIBRATIONS[name], sample, folds)
         except (InputError, RatioError, MissingLibraryError):  # such as scores that separate the two kinds
             continue
         after = Evidence.measure(mapped, by=sample)
