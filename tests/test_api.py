@@ -19,7 +19,7 @@ MODULES = sorted(
 
 
 def surface():
-    """One line per name of the front door with its signature or keys, and one per module with its public names."""
+    """One line per name at the top level with its signature or keys, and one per module with its public names."""
     lines = []
     for name in sorted(obrs.__all__):
         thing = getattr(obrs, name)

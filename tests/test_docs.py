@@ -141,8 +141,8 @@ def test_reference_has_every_public_name(hooks):
     pages = "\n".join(hooks.api_page(*page) for page in hooks.API.values())
     shown = {re.sub(r"(\.\w+)\1$", r"\1", name) for name in re.findall(r"^::: (\S+)$", pages, re.MULTILINE)}
     assert {f"obrs.{name}" for name in obrs.__all__} <= shown
-    for room in ("rules", "divergences", "selection", "rivals", "training", "adapters", "metrics", "critics"):
-        names = {f"obrs.{room}.{name}" for name in hooks.public_names(f"obrs.{room}")}
+    for package in ("rules", "divergences", "selection", "rivals", "training", "adapters", "metrics", "critics"):
+        names = {f"obrs.{package}.{name}" for name in hooks.public_names(f"obrs.{package}")}
         assert {name for name in names if name.rsplit(".", 1)[1] not in obrs.__all__} <= shown
 
 

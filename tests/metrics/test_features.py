@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from obrs.errors import InputError
-from obrs.metrics import features as room
+from obrs.metrics import features as module
 from obrs.metrics.features import FEATURES, Extractor, extract
 from paper.data.images import load
 
@@ -76,6 +76,6 @@ def test_inception_is_called_as_torch_fidelity_wants(monkeypatch):
         assert x.shape[1] == 3
         return (x.float().mean((2, 3)),)
 
-    monkeypatch.setattr(room, "_inception", lambda device, weights: stand_in)
+    monkeypatch.setattr(module, "_inception", lambda device, weights: stand_in)
     x = np.random.default_rng(0).integers(0, 256, (4, 1, 12, 12), dtype=np.uint8)
     assert np.allclose(FEATURES["inception_v3"](x)[:, 0], x.mean(axis=(1, 2, 3)))

@@ -168,8 +168,8 @@ def _table(rows: Any) -> str:
         return text_table(*rows.table(NAMES, lambda row, key: _cell(row, key, between, to)), left=0, gap=gap)
 
     drawn = [table(*how) for how in ((" ", "–", 2), ("\n", "–", 2), ("\n", "–", 1), ("\n", "–\n", 2), ("\n", "–\n", 1))]
-    room = get_terminal_size().columns
-    return next((text for text in drawn if max(map(len, text.splitlines())) <= room), drawn[-1])
+    width = get_terminal_size().columns
+    return next((text for text in drawn if max(map(len, text.splitlines())) <= width), drawn[-1])
 
 
 def _cell(row: dict[str, Any], key: str, between: str, to: str) -> str:

@@ -28,7 +28,7 @@ Floats = np.ndarray[Any, Any]
 Ints = np.ndarray[Any, Any]
 
 _BLOCK = 512  # rows whose distances to all others are in memory at a time
-_SPARE = 8  # neighbours beyond the k-th that are listed, so that a group can be left out
+_EXTRA = 8  # neighbours beyond the k-th that are listed, so that a group can be left out
 
 
 class Neighbours(NamedTuple):
@@ -227,7 +227,7 @@ def _radii(points: "_Points", k: int, group: Ints | None) -> Floats:
             distance.partition(k - 1)
             radius[0, block] = distance[:, k - 1]
         return radius
-    listed = min(k + k // 4 + _SPARE, n - 1)
+    listed = min(k + k // 4 + _EXTRA, n - 1)
     radius = np.zeros((1 + GROUPS, n), dtype=points.x.dtype)
     for block in points.blocks():
         distance = points.squares(block, points, exclude_self=True)
