@@ -192,8 +192,8 @@ def inception_features(weights: str) -> Callable[[Any], Any]:
 def _second_judge(features: Any, judged: int, real: Any, progress: bool | None) -> Judge:
     """Return named features of the first images, or the principal components of real images in them.
 
-    A Fréchet distance of 1280 features needs more samples than a small budget keeps of some thousands. The components
-    are those of images that no distance is of.
+    A Fréchet distance of 1280 features needs more samples than rejection keeps of some thousands. The components are
+    fitted on images that are in no distance.
     """
 
     def embed(images: Any) -> Numbers:

@@ -104,7 +104,7 @@ def row_name(method: str, number: int) -> str:
 
 
 def labels(record: Record) -> dict[str, str]:
-    """Return what the rows are called; those of MH-GAN say how many steps it takes."""
+    """Return the labels of the rows; those of MH-GAN include the number of steps."""
     k = record.config["budget"]
     return {name: label.format(steps=ceil(k), whole=max(2, int(k))) for name, label in LABELS.items()}
 

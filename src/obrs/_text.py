@@ -88,7 +88,7 @@ def each_float(x: Any, change: Callable[[float], Any]) -> Any:
 
 
 def text_table(head: Sequence[Any], rows: Iterable[Sequence[Any]], *, left: int = 1, gap: int = 2) -> str:
-    """Return a table as text: the first `left` columns are names, the others stand to the right.
+    """Return a table as text: the first `left` columns are names, the others are aligned to the right.
 
     A cell may have several lines. `gap` is how many spaces are between columns, one where the line is narrow.
 
@@ -126,7 +126,7 @@ def paragraph(text: Any, *, strong: str = "") -> str:
 def html_table(
     head: Sequence[Any], rows: Iterable[Sequence[Any]], *, caption: str = "", notes: Iterable[str] = ()
 ) -> str:
-    """Return a table as HTML: the first cell of each row is its name, the others stand to the right; notes follow it.
+    """Return a table as HTML: the first cell of a row is its name, the others are aligned to the right; notes follow.
 
     Example:
         >>> print(html_table(["K", "kept"], [["2", "50 %"]]))

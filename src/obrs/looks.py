@@ -120,7 +120,7 @@ def _png(figure: Any) -> bytes:
 
 @contextmanager
 def restyle() -> Iterator[None]:
-    """Draw in our style, whatever the reader's own settings are.
+    """Draw in our style, whatever the user's settings are.
 
     Example:
         >>> with restyle():

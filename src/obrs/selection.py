@@ -297,7 +297,7 @@ def _pivotal(pool: _Pool, seed: int) -> Ints:
 
 
 def _systematic(pool: _Pool, seed: int) -> Ints:
-    """Lay the probabilities end to end in random order and take who covers u, u + 1, u + 2, …"""
+    """Lay the probabilities end to end in random order, and take the candidates that cover u, u + 1, u + 2, …"""
     pi = _probabilities(pool)
     at, strata = _shuffle(pool, pi, seed)
     sure = np.flatnonzero(pi == 1)

@@ -228,9 +228,9 @@ class _Moments(NamedTuple):
 def _moments(x: Floats, weights: Floats) -> _Moments:
     """Return the moments of rows with weights.
 
-    Products are of centred rows in the precision of the features, summed over a thousand rows; beyond that sums are in
-    float64. So float32 features cost half as much as float64 ones, and the error stays that of the features. From no
-    more rows than dimensions all is in float64: some eigenvalues are 0 then, and the root of a rounded 0 is large.
+    Products of centred rows are summed over a thousand rows in the precision of the features, and beyond that in
+    float64. So float32 features cost half as much as float64 ones, and the error stays that of the features. With no
+    more rows than dimensions all is in float64: some eigenvalues are then 0, and the root of a rounded 0 is large.
     """
     dim = x.shape[1]
     w = weights / weights.max()  # equal weights are 1, and round nothing
