@@ -27,7 +27,7 @@ def rate(log_ratio, log_c, weights=None):
 
 
 def bisect_log_c(log_ratio, budget, weights=None):
-    """The root by bisection on log c: no insight, only patience; floored at 1/max r."""
+    """The root by plain bisection on log c, floored at 1/max r."""
     x = np.asarray(log_ratio, dtype=np.float64).ravel()
     w = None if weights is None else np.broadcast_to(np.asarray(weights, float), np.shape(log_ratio)).ravel()
     seen = x[x > -np.inf] if w is None else x[(w > 0) & (x > -np.inf)]

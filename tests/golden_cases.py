@@ -60,7 +60,7 @@ def each(name, options, needs=None):
 
 
 def ids(values):
-    """Sorted; of more than 200 the count and a hash."""
+    """Return ids sorted; of more than 200 the count and a hash."""
     numbers = sorted(int(i) for i in values)
     if len(numbers) > 200:
         text = ",".join(map(str, numbers))
@@ -542,7 +542,7 @@ REPAIRS = {
 
 @each("diagnose", {name: name for name in planted.FAULTS}, needs="sklearn")
 def diagnose(name):
-    """KL removed on fresh samples at K = 2.6, by the scores after the repair or, if it is another one, as they are."""
+    """KL removed on fresh samples at K = 2.6, by the scores after a calibration, or else as they are."""
     fault = planted.FAULTS[name]
     result = obrs.diagnose(*fault(2000, rng(1))[:2], 2.6)
     kind = next(REPAIRS[start] for start in sorted(REPAIRS, reverse=True) if result.repair.startswith(start))

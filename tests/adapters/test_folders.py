@@ -15,7 +15,7 @@ NAMES = ["a.png", "b.JPG", "sub/0.png", "sub/1.png"]
 
 @pytest.fixture
 def path(tmp_path):
-    """Four images, of which the third is the darkest, and a file that is none."""
+    """Four images, of which the third is the darkest, and a file that is no image."""
     home = tmp_path / "images"
     (home / "sub").mkdir(parents=True)
     for name, grey in zip(NAMES, (100, 200, 50, 255), strict=True):

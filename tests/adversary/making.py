@@ -178,7 +178,7 @@ class Maker:
         return x
 
     def scores(self, n):
-        """Numbers of which some users have integers."""
+        """Scores, which some users have as integers."""
         return self.integers(n) if self.chance(0.15) else self.floats(n)
 
     def log_ratio(self, n):

@@ -719,7 +719,7 @@ def tune(make):
 
 
 def write(make, path, x, ids, labels):
-    """Rows as text, in a wild case with a cell that is none."""
+    """Rows as text, in a wild case with a cell that is no number."""
     names, columns = ["id", "log_ratio", "row", "label"], [ids, x, np.arange(len(x)), labels]
     table = [[str(cell) for cell in row] for row in zip(*columns, strict=True)]
     if make.wild and make.chance(0.2):

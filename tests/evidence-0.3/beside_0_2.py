@@ -1,4 +1,4 @@
-"""Measure this version beside 0.2: the same calls, in processes of their own that take turns, one thread each.
+"""Measure this version beside 0.2: the same calls, in separate processes that take turns, with one thread each.
 
     git worktree add ../obrs-0.2 01f09f9
     python tests/evidence-0.3/beside_0_2.py ../obrs-0.2 --rounds 5

@@ -12,7 +12,7 @@ from obrs.metrics.frechet import _moments, frechet_effects
 
 
 class Features(torch.nn.Module):
-    """A feature extractor of torchmetrics that hands on what it gets."""
+    """A feature extractor of torchmetrics that returns its input."""
 
     def __init__(self, dim):
         super().__init__()
