@@ -244,7 +244,7 @@ def fit_ratios(
     gan, real = subject.source, subject.split["ratio"]
     fakes = select_inputs(gan, *propose(gan, np.arange(_FRESH, _FRESH + effort.fakes)))  # made once, for all ratios
 
-    def own() -> Fitted:
+    def critic_logit() -> Fitted:
         head, columns = Logit(gan), 1 if gan.classes is None else 2
         return Fitted(lambda *x: see(head, *x[:columns]).astype(np.float64), float("nan"), 0.0)
 
@@ -259,7 +259,7 @@ def fit_ratios(
 
     few, rate = max(effort.steps // 3, 1), _TUNED.get(subject.name.rpartition("-")[0])
     ways: dict[str, Callable[[], Fitted]] = {
-        "own": own,
+        "own": critic_logit,
         "tuned": lambda: fit_method(FineTune(Logit(gan)) if rate is None else FineTune(Logit(gan), rate), few),
         "outputs": lambda: fit_method(Network(width=96, waves=0), effort.steps, subject.look),
         "gradients": lambda: fit_method(Network(width=96, waves=0), effort.steps, "gradients"),

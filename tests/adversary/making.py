@@ -109,7 +109,7 @@ class Maker:
         self.rng = np.random.default_rng([zlib.crc32(verb.encode()), number])
         self.wild = self.rng.random() < 0.4  # arguments may be wrong
         self.extreme = self.rng.random() < 0.35  # numbers may be of any size
-        self.made = []
+        self.arrays = []
         self.counts, self.calls = Counter(), Counter()
         self.folder = ""  # of this case alone
 
@@ -155,7 +155,7 @@ class Maker:
             return torch.from_numpy(x.copy())
         elif kind == "jax" and jax is not None and x.size < 8 and x.dtype in (np.float32, np.int32):
             return jax.numpy.asarray(x)
-        self.made.append((x, x.tobytes()))
+        self.arrays.append((x, x.tobytes()))
         return x
 
     def floats(self, *shape, spread=2.0):
@@ -262,7 +262,7 @@ class Maker:
 
     def check_untouched(self):
         """Raise if a call has written into its arguments."""
-        for x, before in self.made:
+        for x, before in self.arrays:
             assert x.tobytes() == before, "an argument was changed"
 
 

@@ -266,7 +266,7 @@ def diagnose(
     facts |= {"evidence": evidence, "missing_support": missing, "at_budget": at}
     facts["classes"] = () if labels is None else _means_by_label(given, labels)
     diagnosis = Diagnosis(**verdict._asdict(), **facts, notes=())
-    return replace(diagnosis, notes=_notes(diagnosis, after, repeated, nats, told=bool(lost), kind=kind))
+    return replace(diagnosis, notes=_notes(diagnosis, after, repeated, nats, no_ratio=bool(lost), kind=kind))
 
 
 def _no_ratio(kind: str | None) -> str:
@@ -455,7 +455,7 @@ def _means_by_label(scores: Pair, labels: tuple[Any, Any]) -> tuple[ClassMean, .
 
 
 def _notes(
-    d: Diagnosis, after: Evidence, repeated: tuple[int, int], nats: float, *, told: bool, kind: str | None
+    d: Diagnosis, after: Evidence, repeated: tuple[int, int], nats: float, *, no_ratio: bool, kind: str | None
 ) -> tuple[Note, ...]:
     """Return the notes of a diagnosis: on support, repeated rows, what a budget can remove, kind and classes."""
     notes = []
@@ -468,7 +468,7 @@ def _notes(
         notes.append(Note(f"rows were repeated: {repeated[0]:,} real and {repeated[1]:,} fake scores were left out"))
     if d.verdict not in ("unfit", "untestable") and nats > log(d.budget):
         notes.append(Note(removable_kl(nats, [d.budget])))
-    if told:
+    if no_ratio:
         notes.append(Note("if that is unfit, as spectral normalisation may make it, start from scratch", _ANEW))
     elif d.verdict in ("repairable", "unfit") and kind is None and _PILED_MAYBE < piled <= _PILED:
         text = f"{100 * piled:.0f} % of the scores lie near -1 and +1; say so if a critic is a hinge one"
