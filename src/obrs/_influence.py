@@ -60,13 +60,13 @@ class Strata(NamedTuple):
 
     Attributes:
         value: Log-ratios of r over its mean, ascending.
-        mass: Sums of the masses; `square` and `cube` are sums of their powers.
+        mass, norm2, norm3: The 1-, 2- and 3-norms of the masses in each stratum.
     """
 
     value: Floats
     mass: Floats
-    square: Floats
-    cube: Floats
+    norm2: Floats
+    norm3: Floats
 
     @classmethod
     def divide(cls, prefix: Prefix) -> "Strata":
@@ -80,12 +80,15 @@ class Strata(NamedTuple):
         ranks = np.append(np.arange(_ALONE), later.astype(np.int64))
         ranks = ranks[ranks <= n // 2]
         edges = np.unique(np.concatenate([[0], first + ranks, [first + n // 2], prefix.count - ranks]))
-        powers = (np.add.reduceat(prefix.mass**k, edges[:-1]) for k in (1, 2, 3))
-        return cls(prefix.value[(edges[:-1] + edges[1:] - 1) // 2], *powers)
+        if prefix.even:
+            norms = [np.diff(edges) ** (1 / k) / prefix.count for k in (1, 2, 3)]
+        else:
+            norms = [np.add.reduceat(prefix.mass**k, edges[:-1]) ** (1 / k) for k in (1, 2, 3)]
+        return cls(prefix.value[(edges[:-1] + edges[1:] - 1) // 2], *norms)
 
     def add(self, value: float, mass: float) -> "Strata":
         """Return the strata with three more proposals, which have this mass together, at one log-ratio."""
-        parts = (value, *(mass * (mass / _UNSEEN) ** k for k in range(3)))
+        parts = (value, *(mass * _UNSEEN ** (1 / k - 1) for k in (1, 2, 3)))
         return Strata(*(np.append(old, new) for old, new in zip(self, parts, strict=True)))
 
     def interval(self, value: float, influence: Floats) -> tuple[float, float]:
@@ -93,10 +96,11 @@ class Strata(NamedTuple):
         if not np.all(np.isfinite(influence)):
             return -inf, inf
         moved = influence - float(self.mass @ influence)
-        error = float(np.linalg.norm(np.sqrt(self.square) * moved))  # not moved**2, which may overflow
+        error = float(np.linalg.norm(self.norm2 * moved))
         if error == 0 or error == inf:
             return value - error, value + error
-        return skewed_interval(value, error, float(np.sum((np.cbrt(self.cube) * moved / error) ** 3)))
+        share = self.norm3 * moved / error
+        return skewed_interval(value, error, float(share**2 @ share))
 
 
 def _divergence_influence(strata: Strata, cut: Cut, a: Floats, div: FDivergence) -> Floats:
@@ -124,7 +128,7 @@ def _precision_interval(strata: Strata, recall: float) -> tuple[float, float]:
         return 0.0, inf
     ratio = np.exp(strata.value)
     ratio /= float(strata.mass @ ratio)
-    squares = strata.square, strata.square * ratio, (np.sqrt(strata.square) * ratio) ** 2
+    squares = strata.norm2**2, strata.norm2**2 * ratio, (strata.norm2 * ratio) ** 2
     mass, share, *powers = (np.append(0.0, np.cumsum(x)) for x in (strata.mass, strata.mass * ratio, *squares))
 
     def errors_above(t: Any) -> Any:
@@ -169,7 +173,7 @@ class Pilot:
         trusted = _TRUSTED | (_TRUSTED_OF_FEW if prefix.count < _FEW else {})
         index = dict.fromkeys(trusted, least) | {"chi2": outer}
         self.heavy = {key for key, (wanted, size) in trusted.items() if index[key] <= wanted or prefix.count < size}
-        unseen, top = _UNSEEN * float(np.sum(self.strata.square)), float(self.strata.value[-1])
+        unseen, top = _UNSEEN * float(self.strata.norm2 @ self.strata.norm2), float(self.strata.value[-1])
         # In a tail of index h beyond the largest ratio, the mean of r is h/(h - 1) times as large, that of r² h/(h - 2)
         # times its square. Of the heaviest tail that is not ruled out; 0.8 and 2.25 have held in repeated pilots.
         mean = top + (log(least / (least - 0.8)) if 1 < least < inf else 0.0)
