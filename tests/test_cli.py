@@ -198,10 +198,10 @@ def test_plan_by_groups(folder, capsys):
 
 
 def test_plan_finds_the_budget_for_a_goal(folder, capsys):
-    code, out, _ = run(capsys, "plan", "scores.csv", "--for", "kl=0.05", "--for", "truncated=0.01")
+    code, out, _ = run(capsys, "plan", "scores.csv", "--for", "kl=0.05", "--for", "truncation=0.01")
     assert code == 0
     profile = Profile(log_ratios())
-    for text, goal in (("kl=0.05", {"kl": 0.05}), ("truncated=0.01", {"truncated": 0.01})):
+    for text, goal in (("kl=0.05", {"kl": 0.05}), ("truncation=0.01", {"truncation": 0.01})):
         assert f"K = {profile.budget_for(**goal):.6g} is the smallest budget for {text}" in out.splitlines()
     code, out, _ = run(capsys, "plan", "scores.csv", "--for", "kl=0.05", "--budget", "2,8", "--json")
     assert [row["budget"] for row in json.loads(out)] == sorted([2, profile.budget_for(kl=0.05), 8])
@@ -305,7 +305,7 @@ MISTAKES = [
     (["plan", "scores.csv", "--budget", "0.25"], r"did you mean budget=4 \(keep 25 %\)"),
     (["plan", "scores.csv", "--budget", "1.01"], "^error: scores.csv: budget 1.01 cannot be met: only 97"),
     (["plan", "scores.csv", "--for", "kl=x"], "--for must be as kl=0.5, got 'kl=x'"),
-    (["plan", "scores.csv", "--for", "trunc=0.1"], "unknown goal 'trunc'; did you mean 'truncated'[?]"),
+    (["plan", "scores.csv", "--for", "trunc=0.1"], "unknown goal 'trunc'; did you mean 'truncation'[?]"),
     (["plan", "signs.csv", "--kind", "weight", "--for", "ess=0.5"], "ess=0.5 is not reached at any budget"),
     (["plan", "scores.csv", *GROUP, "--for", "kl=0.1"], "by groups .* leave out .* --for"),
     (["plan", "scores.csv", "--plot", "profile.xyz"], "--plot profile.xyz"),

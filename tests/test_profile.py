@@ -212,7 +212,7 @@ def test_bounds_hold_and_are_tight_at_both_ends():
 # --- budgets for goals ----------------------------------------------------------------
 
 PROFILE = Profile(LOG_RATIO * 1.1)
-ASKED = dict.fromkeys(DIVERGENCES, 0.03) | {"ess": 0.8, "truncated": 0.01, "precision": 0.9}
+ASKED = dict.fromkeys(DIVERGENCES, 0.03) | {"ess": 0.8, "truncation": 0.01, "precision": 0.9}
 
 
 def value(profile, key, budget):
@@ -231,7 +231,7 @@ def compute_goal(key, budget):
         return np.sum(q * DIVERGENCES[key].f(np.log(p / q)))
     if key == "ess":
         return 1 / np.sum(p**2 / q)
-    if key == "truncated":
+    if key == "truncation":
         return np.sum(np.maximum(c * r - 1, 0)) / np.sum(c * r)
     # Precision at recall 0.9: alpha of the kept at the slope whose beta is 0.9.
     lam = np.exp(optimize.brentq(lambda x: np.sum(np.minimum(p, q * np.exp(-x))) - 0.9, -20, 20, xtol=1e-14))
@@ -250,9 +250,9 @@ def test_the_goal_is_met_and_not_a_hair_earlier(key):
 
 def test_goals_at_both_ends():
     parameters = inspect.signature(Profile.budget_for).parameters
-    assert set(parameters) - {"self", "recall"} == {*DIVERGENCES, "ess", "truncated", "precision"} == set(GOALS)
-    assert PROFILE.budget_for(kl=PROFILE.divergence("kl")) == PROFILE.budget_for(truncated=1) == 1
-    for goal in ({"kl": 0}, {"ess": 1}, {"truncated": 0}, {"kl": 1e-300}):
+    assert set(parameters) - {"self", "recall"} == {*DIVERGENCES, "ess", "truncation", "precision"} == set(GOALS)
+    assert PROFILE.budget_for(kl=PROFILE.divergence("kl")) == PROFILE.budget_for(truncation=1) == 1
+    for goal in ({"kl": 0}, {"ess": 1}, {"truncation": 0}, {"kl": 1e-300}):
         assert PROFILE.budget_for(**goal) == pytest.approx(PROFILE.max_budget, rel=1e-6)
         assert Profile(np.zeros(5)).budget_for(**goal) == 1
     assert Profile(np.arange(7) * -50.0).budget_for(tv=1e-300) == pytest.approx(7)  # exp(log 7) is not quite 7
@@ -260,5 +260,5 @@ def test_goals_at_both_ends():
         expected = max(1 / precision(PROFILE, recall, 1), 1)
         assert PROFILE.budget_for(precision=1, recall=recall) == pytest.approx(expected)
     half = Profile([0.0, 0.0, -np.inf, -np.inf])  # K = 1 keeps all; between 1 and 2 nothing can be done
-    goals = {"kl": 0.7}, {"rkl": np.inf}, {"kl": 0.69}, {"truncated": 0}
+    goals = {"kl": 0.7}, {"rkl": np.inf}, {"kl": 0.69}, {"truncation": 0}
     assert [half.budget_for(**goal) for goal in goals] == [1, 1, 2, 2]

@@ -118,9 +118,9 @@ def test_all_weigh_the_same_but_the_overweight():
 
 def test_truncation_is_that_of_the_profile():
     profile = Profile(LOG_RATIO, sign=SIGN)
-    n = int(1500 / profile.budget_for(truncated=0.01))
+    n = int(1500 / profile.budget_for(truncation=0.01))
     kept = unweight(WEIGHT, n)
-    assert kept.truncated == pytest.approx(profile.truncated(1500 / n), rel=1e-9)
+    assert kept.truncated == pytest.approx(profile.truncation(1500 / n), rel=1e-9)
     assert kept.truncated <= 0.01 < unweight(WEIGHT, n + 1).truncated
     assert kept.max_weight == pytest.approx(np.exp(-profile.log_c(1500 / n)), rel=1e-9)
 

@@ -124,7 +124,7 @@ def test_kl_is_convex_in_the_budget_and_falls_by_the_mass_above_the_threshold(se
     assert np.all(np.diff(left, 2) > -1e-12)
     for k in budgets:
         slope = (profile.divergence("kl", k - step) - profile.divergence("kl", k + step)) / (2 * step)
-        assert slope == pytest.approx(profile.truncated(k) / k, rel=1e-3, abs=1e-6)
+        assert slope == pytest.approx(profile.truncation(k) / k, rel=1e-3, abs=1e-6)
 
 
 def test_priority_weights_are_unbiased_for_every_row():

@@ -6,7 +6,6 @@ solver is its inverse, alpha(c) = 1/K. What is left after rejection is summed in
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext
 from functools import partial
 from math import exp, inf, log
 from typing import Any, NamedTuple
@@ -40,7 +39,7 @@ __all__ = ["Curve", "Frontier", "Plan", "Profile"]
 
 Row = dict[str, Any]
 
-GOALS = (*DIVERGENCES, "ess", "truncated", "precision")
+GOALS = (*DIVERGENCES, "ess", "truncation", "precision")
 """The goals of `Profile.budget_for`."""
 _NOTHING = 1e-300  # beside a weight of 1: without such weights M is a float
 _RISING = ("ess", "precision")  # goals that rise with the budget
@@ -218,15 +217,14 @@ class Profile:
         """
         return self.net**2 / (1 + self.divergence("chi2", budget))
 
-    def truncated(self, budget: float = 1.0) -> float:
-        """Return the share of the mass in weights above one: E_Q[(r - 1/c)+] / E_Q[r].
+    def truncation(self, budget: float = 1.0) -> float:
+        """Return the share of the total weight that cutting off at 1/c would lose: E_Q[(r - 1/c)+] / E_Q[r].
 
-        This is what cutting the weights that are left off at 1/c would lose of the total; event generators call it
-        truncation. It falls with the budget, from 1 - min r / E_Q[r] to 0 at M; 1 minus it is the recall at slope c.
+        It falls with the budget, from 1 - min r / E_Q[r] to 0 at M; 1 minus it is the recall at slope c.
 
         Example:
             >>> p = Profile(np.log([0.4, 0.8, 1.2, 1.6]))
-            >>> round(p.truncated(1.25), 4), round(p.truncated(1.6), 4)
+            >>> round(p.truncation(1.25), 4), round(p.truncation(1.6), 4)
             (0.2, 0.0)
         """
         cut, prefix = self._prefix.cut(self._check(budget)), self._prefix
@@ -360,7 +358,7 @@ class Profile:
         neyman: float | None = None,
         hellinger: float | None = None,
         ess: float | None = None,
-        truncated: float | None = None,
+        truncation: float | None = None,
         precision: float | None = None,
         recall: float = 0.9,
     ) -> float:
@@ -372,7 +370,7 @@ class Profile:
         Args:
             kl, rkl, gan, js, tv, chi2, neyman, hellinger: At most this divergence left between target and kept samples.
             ess: At least this effective sample size per kept sample, in (0, 1]; of the net sum if there are signs.
-            truncated: At most this share of the mass in weights above one, as `truncated` has it.
+            truncation: At most this share of the total weight above 1/c, as `truncation` has it.
             precision: At least this precision at `recall`, as in the plan.
             recall: Where the precision is read.
 
@@ -380,11 +378,11 @@ class Profile:
             >>> profile = Profile(np.log([0.4, 0.8, 1.2, 1.6]))
             >>> round(profile.budget_for(kl=0.005), 4), profile.budget_for(kl=0.2)
             (1.4072, 1.0)
-            >>> round(profile.budget_for(truncated=0.05), 4)
+            >>> round(profile.budget_for(truncation=0.05), 4)
             1.4737
         """
         goals = {"kl": kl, "rkl": rkl, "gan": gan, "js": js, "tv": tv, "chi2": chi2, "neyman": neyman}
-        goals |= {"hellinger": hellinger, "ess": ess, "truncated": truncated, "precision": precision}
+        goals |= {"hellinger": hellinger, "ess": ess, "truncation": truncation, "precision": precision}
         asked = {key: goal for key, goal in goals.items() if goal is not None}
         if len(asked) != 1:
             names = " and ".join(asked) or "none"
@@ -395,7 +393,7 @@ class Profile:
             ends = "at least 0" if most == inf else "above 0 and at most 1" if rises else "from 0 to 1"
             raise InputError(f"{key} must be a number {ends}, got {goal!r:.60}")
         # The precision is not cut off at 1, so that it rises.
-        measures: dict[str, Callable[[float], float]] = {"ess": self.ess, "truncated": self.truncated}
+        measures: dict[str, Callable[[float], float]] = {"ess": self.ess, "truncation": self.truncation}
         measures["precision"] = lambda k: self._prefix.precision_at(recall) / self.rate(k)
         measure = measures.get(key, partial(self.divergence, key))
 
@@ -417,13 +415,11 @@ class Profile:
             root *= 1 + 1e-15
         return min(root, last)
 
-    def plot(self, budgets: Iterable[float] = (2.0, 4.0), *, figure: Any = None) -> Any:
-        """Draw ratios, acceptance, precision and recall, and divergence against the budget; return the figure.
+    def plot(self, budgets: Iterable[float] = (2.0, 4.0)) -> Any:
+        """Draw ratios, acceptance, precision and recall, and divergence left, for at most six budgets.
 
-        Args:
-            budgets: Budgets to show, at most six.
-            figure: A matplotlib figure to draw into, with your settings; by default a new one in the style of this
-                library, which a notebook shows.
+        Returns:
+            The figure of matplotlib, which a notebook shows.
 
         Example:
             >>> len(Profile(np.random.default_rng(0).normal(size=1000)).plot([2, 8]).axes)
@@ -432,14 +428,12 @@ class Profile:
         shown = [check_budget(k) for k in check_list(budgets, "budgets")]
         if len(shown) > 6:
             raise InputError(f"at most six budgets can be told apart in one picture, got {len(shown)}")
-        drawn = looks.figure(10, 7, who="Profile.plot") if figure is None else figure
-        with looks.restyle() if figure is None else nullcontext():
-            self._draw(drawn.subplots(2, 2).flatten(), shown)
-        return drawn
+        figure = looks.figure(10, 7, who="Profile.plot")
+        with looks.restyle():
+            self._draw(shown, *figure.subplots(2, 2).flatten())
+        return figure
 
-    def _draw(self, panels: Any, budgets: list[float]) -> None:
-        """Draw into the four panels."""
-        ratios, acceptance, curves, left = panels
+    def _draw(self, budgets: list[float], ratios: Any, acceptance: Any, curves: Any, left: Any) -> None:
         model, exact = looks.LOOKS["model"], looks.LOOKS["exact"]
         value, mass = self.sorted_log_ratio
         x = np.linspace(value[0], value[-1], 500)
@@ -467,9 +461,8 @@ class Profile:
         acceptance.set(title="acceptance min(c r, 1)", xlabel="log r", ylabel="chance of being kept", ylim=(0, 1.03))
         curves.set(title="precision and recall", xlabel="recall", ylabel="precision", xlim=(0, 1.02), ylim=(0, 1.03))
         left.set(title="divergence left against the budget", xlabel="K, proposals per kept sample", ylim=(0, None))
-        for axes in panels:
-            axes.spines[["top", "right"]].set_visible(False)
-            axes.legend(frameon=False, fontsize=8)
+        for axes in (ratios, acceptance, curves, left):
+            axes.legend(fontsize=8)
 
     def __repr__(self) -> str:
         log_mean = round(self.log_mean_ratio, 3) + 0.0

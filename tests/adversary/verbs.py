@@ -225,7 +225,7 @@ def profile(make):
     wrong = {"shares": (0.5, [1.0]), "recall": NO_SHARES} if groups is None else {}
     for row in make.answer(result.plan, [budget], wrong=wrong, **options) or ():
         assert not any(isinstance(value, float) and np.isnan(value) for value in row.values())
-    for share in (make.answer(verb, budget) for verb in (result.truncated, result.ess, result.rate)):
+    for share in (make.answer(verb, budget) for verb in (result.truncation, result.ess, result.rate)):
         assert share is None or 0 <= share <= 1 + 1e-9
     name, points = make.one(*sorted(DIVERGENCES)), make.one(2, 9)
     left = make.answer(result.divergence, name, budget)
