@@ -97,9 +97,7 @@ class Strata(NamedTuple):
             return -inf, inf
         moved = influence - float(self.mass @ influence)
         error = float(np.linalg.norm(self.norm2 * moved))
-        if error == 0 or error == inf:
-            return value - error, value + error
-        share = self.norm3 * moved / error
+        share = self.norm3 * moved / error  # NaN where the error is 0 or infinite, as the skewness is then
         return skewed_interval(value, error, float(share**2 @ share))
 
 
@@ -191,8 +189,8 @@ class Pilot:
         a = np.exp(cut.log_a(x)) if budget > 1 else np.ones(len(x))  # at 1 everything is kept, also what has r = 0
         columns = {"rate": (rate, *self.strata.interval(rate, a))}
         columns |= {key: self._divergence(key, budget, a) for key in PLANNED}
-        value, high, low = (1 / (1 + max(x, 0.0)) for x in columns["chi2"])
-        columns["ess"] = value, low, high
+        value, low, high = columns["chi2"]
+        columns["ess"] = tuple(self.net**2 / (1 + np.maximum([value, high, low], 0.0)))
         value, low, high = self.precision
         # The true rate is at least 1/K, also where no ratio of this sample is that large.
         columns["precision"] = value / rate, low / rate, high * budget
@@ -200,7 +198,6 @@ class Pilot:
         for key, (value, low, high) in columns.items():
             most = 1.0 if key in ("rate", "tv", "precision") else inf
             ends = np.clip([value, min(low, value), max(high, value)], 0.0, most)
-            ends = ends * self.net**2 if key == "ess" else ends
             row |= zip((key, f"{key}_low", f"{key}_high"), ends.tolist(), strict=True)
         saturated = self.prefix.value[max(self.prefix.free(cut), self.prefix.first) :]
         different = 1 + np.count_nonzero(np.diff(saturated))  # a few atoms tell little of a tail

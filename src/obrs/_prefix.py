@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from ._checks import is_number
+from ._checks import check_budget, is_number, out_of_reach
 from .budget import Cut
 from .divergences import FDivergence
 from .errors import InputError
-from .root import solve_sorted
+from .root import slack_of, solve_sorted
 
 __all__ = ["Prefix"]
 
@@ -26,7 +26,7 @@ class Prefix:
     """Sorted log-ratios of r over its mean, those with r = 0 first, with masses w that sum to 1.
 
     Args:
-        log_ratio: Log-ratios, 1-D float64, of which at least one is finite.
+        log_ratio: Log-ratios, 1-D float64; at least one must be finite.
         mass: Their masses, of any sum; None if all have the same.
 
     Attributes:
@@ -47,6 +47,8 @@ class Prefix:
             order = np.argsort(log_ratio, kind="stable")
             value, mass, total = log_ratio[order], (mass / np.sum(mass))[order], 1.0
         self.first = int(np.searchsorted(value, -inf, side="right"))
+        if self.first == self.count:
+            raise out_of_reach(1.0, 0.0)
         self.mass, self.mass_above = mass / total, np.append(np.cumsum(mass[::-1])[::-1], 0.0) / total
         ratio = np.exp(value - value[-1])
         mean = float(self.mass @ ratio)
@@ -61,6 +63,13 @@ class Prefix:
     def positive(self) -> tuple[Floats, Floats]:
         """log r over its mean and masses of the proposals with r > 0."""
         return self.value[self.first :], self.mass[self.first :]
+
+    def check(self, budget: Any) -> float:
+        """Return a budget that can be met."""
+        k = check_budget(budget)
+        if k != 1 and k < self.least_budget * (1 - slack_of(self.count - self.first, not self.even)):
+            raise out_of_reach(1 / k, self.possible)
+        return k
 
     def cut(self, budget: float) -> Cut:
         """Return log c, for r over its mean, and the log of the rate: exact rejection beyond M."""

@@ -14,17 +14,7 @@ import numpy as np
 
 from . import looks
 from ._arrays import as_floats, known_values
-from ._checks import (
-    as_log_ratio,
-    as_sign,
-    as_weights,
-    check_budget,
-    check_count,
-    check_list,
-    check_ratios,
-    is_number,
-    out_of_reach,
-)
+from ._checks import as_log_ratio, as_sign, as_weights, check_budget, check_count, check_list, check_ratios, is_number
 from ._influence import PLANNED, Pilot
 from ._prefix import Prefix
 from ._text import html_table, paragraph, text_table
@@ -32,7 +22,7 @@ from .choice import check_cap, divergence_left
 from .divergences import DIVERGENCES, FDivergence, divergence, divergence_between
 from .errors import BudgetError, InputError
 from .groups import Grouped, any_labels, groups_of
-from .root import brent, slack_of
+from .root import brent
 from .types import Array
 
 __all__ = ["Curve", "Frontier", "Plan", "Profile"]
@@ -42,7 +32,6 @@ Row = dict[str, Any]
 GOALS = (*DIVERGENCES, "ess", "truncation", "precision")
 """The goals of `Profile.budget_for`."""
 _NOTHING = 1e-300  # beside a weight of 1: without such weights M is a float
-_RISING = ("ess", "precision")  # goals that rise with the budget
 _COLUMNS = {key: key for key in ("rate", *PLANNED, "ess", "precision")}
 
 
@@ -55,10 +44,7 @@ class Curve(NamedTuple):
 
 
 class Frontier(NamedTuple):
-    """An information-divergence frontier: how far the part R shared by P and Q is from each, in nats.
-
-    `from_model` is D_inf(R||Q) = -log precision, `from_target` is D_inf(R||P) = -log recall.
-    """
+    """D_inf(R||Q) = -log precision and D_inf(R||P) = -log recall of the part R shared by P and Q, in nats."""
 
     lam: Any
     from_model: Any
@@ -144,8 +130,6 @@ class Profile:
                 raise InputError("weights must not all be 0")
             some = mass > _NOTHING
             values, mass, signs = values[some], mass[some].astype(np.float64), None if signs is None else signs[some]
-        if not np.any(values > -inf):
-            raise out_of_reach(1.0, 0.0)
         self.calibrated, self._prefix = bool(calibrated), Prefix(values, mass)
         self.size, self.possible = self._prefix.count, self._prefix.possible
         self.log_mean_ratio, self.max_budget = self._prefix.log_mean, self._prefix.max_budget
@@ -174,8 +158,11 @@ class Profile:
 
     def beta(self, lam: Array) -> Any:
         """Return the recall E_P[min(1, 1/(lam r))] = alpha(lam)/lam at each slope; at 0 it is 1."""
-        return _divide(self.alpha(lam), known_values(lam, "lam"))
+        alpha, slope = np.asarray(self.alpha(lam)), known_values(lam, "lam")
+        beta = np.divide(alpha, slope, where=np.asarray(slope) > 0, out=np.ones(alpha.shape))
+        return float(beta) if beta.ndim == 0 else beta
 
+    @np.errstate(divide="ignore")  # at slope 0
     def curve(self, budget: float = 1.0, points: int = 257) -> Curve:
         """Return the precision-recall curve after rejection with this budget; 1 is the model itself.
 
@@ -183,32 +170,24 @@ class Profile:
         """
         lam, rate = np.tan(np.linspace(0, np.pi / 2, check_count(points, "points", 2))), self.rate(budget)
         lam[-1] = inf
-        precision = np.minimum(self.alpha(lam * rate) / rate, 1.0)
-        return Curve(lam, precision, _divide(precision, lam))
+        return Curve(lam, np.minimum(self.alpha(lam * rate) / rate, 1.0), np.minimum(self.beta(lam * rate), 1 / lam))
 
+    @np.errstate(divide="ignore")
     def frontier(self, budget: float = 1.0, points: int = 257) -> Frontier:
         """Return the information-divergence frontier of order infinity after rejection with this budget.
 
         Rejection moves it towards the target by log K, until it touches.
         """
         lam, precision, recall = self.curve(budget, points)
-        with np.errstate(divide="ignore"):
-            return Frontier(lam, -np.log(precision), -np.log(recall))
+        return Frontier(lam, -np.log(precision), -np.log(recall))
 
     def log_c(self, budget: float) -> float:
         """Return log c for r as given, the same as `solve_log_c`; at budget 1, the model itself, +inf."""
-        return float(self._prefix.cut(self._check(budget)).log_c) - self.log_mean_ratio
-
-    def _check(self, budget: Any) -> float:
-        """Return a budget that can be met."""
-        k, prefix = check_budget(budget), self._prefix
-        if k != 1 and k < prefix.least_budget * (1 - slack_of(prefix.count - prefix.first, not prefix.even)):
-            raise out_of_reach(1 / k, self.possible)
-        return k
+        return float(self._prefix.cut(self._prefix.check(budget)).log_c) - self.log_mean_ratio
 
     def rate(self, budget: float) -> float:
         """Return the share that is kept: 1/budget, or 1/M if the budget is beyond M."""
-        return self._prefix.rate(self._check(budget))
+        return self._prefix.rate(self._prefix.check(budget))
 
     def ess(self, budget: float = 1.0) -> float:
         """Return the effective sample size per kept sample, E_Q[r]² / (Z E_Q[r²/a]), in (0, 1].
@@ -217,6 +196,7 @@ class Profile:
         """
         return self.net**2 / (1 + self.divergence("chi2", budget))
 
+    @np.errstate(over="ignore")
     def truncation(self, budget: float = 1.0) -> float:
         """Return the share of the total weight that cutting off at 1/c would lose: E_Q[(r - 1/c)+] / E_Q[r].
 
@@ -227,9 +207,9 @@ class Profile:
             >>> round(p.truncation(1.25), 4), round(p.truncation(1.6), 4)
             (0.2, 0.0)
         """
-        cut, prefix = self._prefix.cut(self._check(budget)), self._prefix
-        threshold = exp(-cut.log_c) if cut.log_c < inf else prefix.ratio[0]  # of the smallest c that keeps all of them
-        return min(float(prefix.mass @ np.maximum(prefix.ratio - threshold, 0.0)), 1.0)
+        cut = self._prefix.cut(self._prefix.check(budget))
+        c = np.exp(min(cut.log_c, -self._prefix.value[0]))  # at budget 1 the smallest that keeps all
+        return max(1 - float(self.beta(c)), 0.0)
 
     def divergence(self, key_or_record: str | FDivergence, budget: float = 1.0, *, cap: bool = False) -> float:
         """Return D_f(P||kept), the divergence that is left after rejection; at budget 1, that of the model.
@@ -239,7 +219,7 @@ class Profile:
         if cap:
             value, mass, zeros = *self._prefix.positive, self._prefix.mass[: self._prefix.first]
             return divergence_left(divergence(key_or_record), value, mass, float(zeros.sum()), check_cap(budget))
-        return self._prefix.divergence_left(divergence(key_or_record), self._check(budget))
+        return self._prefix.divergence_left(divergence(key_or_record), self._prefix.check(budget))
 
     def bound(self, key_or_record: str | FDivergence, budget: float) -> float:
         """Return an upper bound on the divergence left, for this pair: of samples, the M of the empirical pair.
@@ -251,7 +231,7 @@ class Profile:
         References:
             | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024), Theorem 3.2, corrected
         """
-        div, k, prefix = divergence(key_or_record), self._check(budget), self._prefix
+        div, k, prefix = divergence(key_or_record), self._prefix.check(budget), self._prefix
         if k >= (m := self.max_budget):
             return 0.0
         bound = self.divergence(div) * (1 - (k - 1) / (m - 1))
@@ -305,20 +285,19 @@ class Profile:
             (0.131, 0.0)
         """
         number, wanted = None if n is None else check_count(n, "n"), check_list(budgets, "budgets")
-        grouped = groups is not None or shares is not None
-        if cap and grouped:
-            raise InputError("a hard cap has no groups; leave out groups and shares, or cap")
-        if cap:
+        if groups is not None or shares is not None:
+            if cap:
+                raise InputError("a hard cap has no groups; leave out groups and shares, or cap")
+            plan = self._plan_groups(wanted, groups, shares)
+        elif cap:
             plan = Plan([])
             for k in map(check_cap, wanted):
                 left = {key: self.divergence(key, k, cap=True) for key in PLANNED}
                 plan.append({"budget": k, "rate": 1 / k, **left, "ess": self.net**2 / (1 + left["chi2"])})
-        elif grouped:
-            plan = self._plan_groups(wanted, groups, shares)
         else:
             pilot = Pilot(self._prefix, recall, self.net, self._net_error)
             note = "~: do not rely on it. Beyond a mass of 3/n at the largest ratio seen, nothing is promised."
-            rows = [pilot.row(self._check(k)) for k in wanted]
+            rows = [pilot.row(self._prefix.check(k)) for k in wanted]
             plan = Plan(rows, [removable_kl(self.divergence("kl"), wanted), note])
         for row in plan:
             row["proposals"] = None if number is None else number / row["rate"]
@@ -381,24 +360,23 @@ class Profile:
             >>> round(profile.budget_for(truncation=0.05), 4)
             1.4737
         """
-        goals = {"kl": kl, "rkl": rkl, "gan": gan, "js": js, "tv": tv, "chi2": chi2, "neyman": neyman}
-        goals |= {"hellinger": hellinger, "ess": ess, "truncation": truncation, "precision": precision}
-        asked = {key: goal for key, goal in goals.items() if goal is not None}
+        given = locals()
+        asked = {key: given[key] for key in GOALS if given[key] is not None}
         if len(asked) != 1:
             names = " and ".join(asked) or "none"
             raise InputError(f"budget_for takes exactly one goal, got {names}; choose from {', '.join(GOALS)}")
         ((key, goal),) = asked.items()
-        rises, most = key in _RISING, inf if key in DIVERGENCES else 1.0
+        rises, most = key in ("ess", "precision"), inf if key in DIVERGENCES else 1.0
         if not is_number(goal) or not 0 <= float(goal) <= most or (rises and float(goal) == 0):
             ends = "at least 0" if most == inf else "above 0 and at most 1" if rises else "from 0 to 1"
             raise InputError(f"{key} must be a number {ends}, got {goal!r:.60}")
-        # The precision is not cut off at 1, so that it rises.
         measures: dict[str, Callable[[float], float]] = {"ess": self.ess, "truncation": self.truncation}
+        # The precision is not cut off at 1, so that it rises.
         measures["precision"] = lambda k: self._prefix.precision_at(recall) / self.rate(k)
         measure = measures.get(key, partial(self.divergence, key))
 
         def shortfall(budget: float) -> float:
-            return float(goal) - measure(budget) if rises else measure(budget) - float(goal)
+            return (measure(budget) - float(goal)) * (-1 if rises else 1)
 
         least = self._prefix.least_budget  # between 1 and this one no budget can be met
         last = max(least, self.max_budget)
@@ -416,7 +394,7 @@ class Profile:
         return min(root, last)
 
     def plot(self, budgets: Iterable[float] = (2.0, 4.0)) -> Any:
-        """Draw ratios, acceptance, precision and recall, and divergence left, for at most six budgets.
+        """Draw ratios, acceptance, precision and recall, and divergence left, for a few budgets.
 
         Returns:
             The figure of matplotlib, which a notebook shows.
@@ -426,8 +404,6 @@ class Profile:
             4
         """
         shown = [check_budget(k) for k in check_list(budgets, "budgets")]
-        if len(shown) > 6:
-            raise InputError(f"at most six budgets can be told apart in one picture, got {len(shown)}")
         figure = looks.figure(10, 7, who="Profile.plot")
         with looks.restyle():
             self._draw(shown, *figure.subplots(2, 2).flatten())
@@ -461,8 +437,8 @@ class Profile:
         acceptance.set(title="acceptance min(c r, 1)", xlabel="log r", ylabel="chance of being kept", ylim=(0, 1.03))
         curves.set(title="precision and recall", xlabel="recall", ylabel="precision", xlim=(0, 1.02), ylim=(0, 1.03))
         left.set(title="divergence left against the budget", xlabel="K, proposals per kept sample", ylim=(0, None))
-        for axes in (ratios, acceptance, curves, left):
-            axes.legend(fontsize=8)
+        for panel in (ratios, acceptance, curves, left):
+            panel.legend(fontsize=8)
 
     def __repr__(self) -> str:
         log_mean = round(self.log_mean_ratio, 3) + 0.0
@@ -472,12 +448,6 @@ class Profile:
         """Return what a notebook shows: the line, and a plan of the usual budgets that can be met."""
         usual = [k for k in (1.0, 1.5, 2.0, 4.0, 8.0) if k == 1 or k >= self._prefix.least_budget]
         return f"{paragraph(repr(self))}\n{self.plan(usual)._repr_html_()}"
-
-
-def _divide(precision: Any, slope: Any) -> Any:
-    """Return the recall that goes with a precision, which at slope 0 is 1."""
-    recall = np.divide(precision, slope, where=np.asarray(slope) > 0, out=np.ones(np.shape(slope)))
-    return recall if recall.ndim else float(recall)
 
 
 def removable_kl(nats: float, budgets: Iterable[float]) -> str:
