@@ -87,6 +87,8 @@ def test_a_critic_and_a_ratio_of_ones_own_are_given_again_to_load(constants, tmp
     np.testing.assert_array_equal(again.sample(300).ids, one.sample(300).ids)
     with pytest.raises(InputError, match="no ratio 'mine', which is yours"):
         load(tmp_path, propose_labelled, critic=critic)
+    with pytest.raises(InputTypeError, match="critic must be a torch module"):
+        load(tmp_path, propose_labelled, critic=3)
     (tmp_path / "tuned.json").write_text("{}")
     with pytest.raises(InputError, match="was not written by"):
         load(tmp_path, propose_labelled)

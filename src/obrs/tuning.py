@@ -268,7 +268,7 @@ def load(folder: str | os.PathLike[str], propose: Any, *, critic: Any = None, ex
         tuned = Tuned(**facts | {"rule": from_json(facts["rule"])}, propose=propose if callable(propose) else None)
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path} was not written by Tuned.save") from error
-    ratios = dict(extra or {}) | ({} if critic is None else {_CRITIC: _critic_ratio(critic, tuned.columns)})
+    ratios = _own_ratios(critic, extra, tuned.columns)
     for number, (name, _) in enumerate(() if tuned.recipe is None or tuned.plain else tuned.recipe.coefficients):
         if (file := Path(folder) / f"ratio-{number}.safetensors").exists():
             ratios[name] = load_ratio(file, network=critic)
@@ -277,10 +277,17 @@ def load(folder: str | os.PathLike[str], propose: Any, *, critic: Any = None, ex
     return tuned.use(ratios)
 
 
-def _critic_ratio(critic: Any, columns: Columns) -> Callable[[Any], Any]:
-    """Return the output of a critic as a log-ratio of batches."""
+def _own_ratios(critic: Any, extra: Any, columns: Columns) -> dict[str, Callable[[Any], Any]]:
+    """Return the log-ratios of batches that a user gave, by name: the output of a critic, and others."""
+    own = {} if extra is None else extra
+    if not isinstance(own, Mapping) or not all(isinstance(name, str) and callable(own[name]) for name in own):
+        raise InputTypeError(f"extra must be log-ratios by name, callables on batches, got {extra!r:.80}")
+    if critic is None:
+        return dict(own)
+    if not torch_module(critic):
+        raise InputTypeError(f"critic must be a torch module, got {type(critic).__name__}; give it as extra")
     network = RatioNetwork(deepcopy(critic), "own").eval()  # batch norm as it was trained; the user's stays as it is
-    return lambda batch: Batch.read(batch, columns).call(network)
+    return {_CRITIC: lambda batch: Batch.read(batch, columns).call(network), **own}
 
 
 def _percent(change: Estimate) -> str:
@@ -290,7 +297,8 @@ def _percent(change: Estimate) -> str:
 def _choose_judge(data: Batch, judge: Any, pretrained: Sequence[str] | None) -> tuple[str, Any, tuple[str, ...]]:
     """Return who judges, by which features, and the pretrained ones that candidates may use: never the same."""
     image, labelled, known = len(data.shape) == 3, data.y is not None, installed_features()
-    offered = (known if image else ()) if pretrained is None else tuple(pretrained)
+    pretrained = known * image if pretrained is None else pretrained
+    offered = tuple(pretrained) if isinstance(pretrained, Iterable) else (pretrained,)
     for name in offered:
         lookup(FEATURES, name, "pretrained features")
     if isinstance(judge, str):
@@ -313,12 +321,8 @@ class Search:
         self, real: Any, judge: Any, pretrained: Any, critic: Any, extra: Any, columns: Any, seed: int, progress: Any
     ) -> None:
         """Check what the user gave, choose the judge, and divide the real samples at random."""
-        extra = extra or {}
-        if not isinstance(extra, Mapping) or not all(map(callable, extra.values())):
-            raise InputTypeError(f"extra must be log-ratios by name, callables on batches, got {extra!r:.80}")
-        if critic is not None and not torch_module(critic):
-            raise InputTypeError(f"critic must be a torch module, got {type(critic).__name__}; give it as extra")
-        self.critic, self.extra, self.columns, self.seed, self.progress = critic, dict(extra), columns, seed, progress
+        self.critic, self.columns, self.seed, self.progress = critic, columns, seed, progress
+        self.own = _own_ratios(critic, extra, columns)
         self.seconds: dict[str, float] = {}
         data = Batch.read(real, columns, "real").check("real")
         self.image, label = len(data.shape) == 3, np.empty(0, int) if data.y is None else np.asarray(host_view(data.y))
@@ -357,8 +361,7 @@ class Search:
             if "features" in self.parts:
                 x, y = self.part("features").x, host_view(self.part("features").y)
                 label_features["classifier's outputs"] = classifier_features(x, y, seed=self.seed)
-                for name in self.probes:
-                    label_features[f"probe of {FEATURES[name].title}"] = probe_features(x, y, name)
+                label_features |= {f"probe of {FEATURES[p].title}": probe_features(x, y, p) for p in self.probes}
         ratios = [self.fit_candidates(propose, fold[0], label_features) for fold in folds]
         choose, confirm = ([(fold[at], each) for fold, each in zip(folds, ratios, strict=True)] for at in (1, 2))
         self.pool, self.other_pool = self.score(propose, choose, "choose"), self.score(propose, confirm, "confirm")
@@ -412,7 +415,7 @@ class Search:
                 raise KeyboardInterrupt("interrupted before all candidates were fitted")
 
         if self.critic is not None:
-            candidates[_CRITIC] = _critic_ratio(self.critic, self.columns)
+            candidates[_CRITIC] = self.own[_CRITIC]
             add("critic trained further", FineTune(self.critic))
         for name, features in label_features.items():
             add(name, features=features, fits=2)
@@ -420,7 +423,7 @@ class Search:
             add("oriented gradients", features="gradients")
         if not self.image or not self.shares:
             add("samples")
-        return candidates | self.extra
+        return candidates | self.own
 
     def score(self, propose: Any, scored: Any, part: str = "") -> Pool:
         """Make and score proposals, by pairs of ids and candidates, beside a part of the real samples."""

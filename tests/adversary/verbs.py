@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 import obrs
-from obrs import critics, files, metrics, rivals, training
+from obrs import critics, files, metrics, rivals, training, tuning
 from obrs.divergences import DIVERGENCES
 from obrs.draws import priority_key
 from obrs.language import NORMALISE, RATIOS
@@ -429,12 +429,8 @@ def model(make):
     kept = make.answer(draw, model=about, n=n, seed=1, **options)
     assert kept is None or len(kept) == n
     if make.chance(0.1):
-        options = {"samplers": ["obrs", "topk"], "metrics": {"sd": spread}, "repeats": 1, "seed": 1}
-        make.answer(rivals.compare, about, 2, n=20, **options)
-
-
-def spread(x):
-    return float(np.std(host(x)))
+        options = {"samplers": ["obrs", "topk"], "repeats": 1, "seed": 1}
+        make.answer(rivals.compare, about, 2, n=20, metrics={"sd": lambda x: float(np.std(host(x)))}, **options)
 
 
 # Metrics
@@ -495,14 +491,9 @@ def evaluate(make):
     real, fake = rows(make, make.one(30, 60, 90), 2), rows(make, make.one(90, 200), 2)
     n = len(fake)
     log_ratio, groups = make.one(None, make.log_ratio(n), first_column), make.one(None, None, make.labels(n))
-    options = {
-        "budgets": make.one([1, 2.0], (1.5,)),
-        "k": 2,
-        "draws": 1,
-        "size": None,
-        "confidence": make.one(0.5, 0.9),
-    }
-    options |= {"rules": make.one(("obrs", "drs"), ("topk",)), "seed": 0, "groups": groups, "progress": False}
+    options = {"budgets": make.one([1, 2.0], (1.5,)), "k": 2, "draws": 1, "size": None, "seed": 0}
+    options |= {"rules": make.one(("obrs", "drs"), ("topk",)), "groups": groups, "progress": False}
+    options["confidence"] = make.one(0.5, 0.9)
     wrong = {"log_ratio": (make.log_ratio(n + 1), "x", lambda x: np.zeros(len(x) + 1))}
     wrong |= dict.fromkeys(("real", "fake"), NO_ARRAYS)
     wrong |= {"budgets": (), "rules": ()} if log_ratio is None else {}
@@ -663,15 +654,10 @@ def train(make):
     generator, critic = pair()
     options = {"loss": make.one("exact", "paper_raw"), "budget": make.one(1, 2, 4.0), "steps": 2, "batch_size": 8}
     options |= {"critic_steps": 1, "warm_up": make.one(0, 1), "lr": make.one(1e-3, (0, 1e-3)), "betas": (0.5, 0.9)}
-    options |= {
-        "ema": make.one(0.9, 0),
-        "noise": make.one(0.0, 0.1),
-        "r1": make.one(0.0, 0.1),
-        "seed": make.count(0, 9),
-    }
+    options |= {"ema": make.one(0.9, 0), "noise": make.one(0.0, 0.1), "r1": make.one(0.0, 0.1), "seed": 7}
     options |= {"gradient_penalty": make.one(0.0, 1.0), "parts": make.one(1, 2), "latent": make.one(None, 2), "keep": 2}
     options |= {"constant_every": make.one(1, 2), "log_every": 1, "save_every": 1, "precision": "no", "progress": False}
-    options |= {"out": make.one(None, f"{make.folder}/run"), "start_from": None, "data": points(make, 40)}
+    options |= {"start_from": None, "out": make.one(None, f"{make.folder}/run"), "data": points(make, 40)}
     linear, counts = torch.nn.Linear, (0, *WRONG["warm_up"])
     wrong = {"parts": counts, "keep": counts, "critic": (*NO_FUNCTIONS, None, linear(5, 1), linear(2, 3))}
     wrong |= {"generator": (*NO_FUNCTIONS, None, linear(2, 5)), "title": (), "out": (*NO_PATHS, [])}
@@ -679,9 +665,8 @@ def train(make):
     run = make.answer(obrs.train, deepcopy(generator), deepcopy(critic), wrong=wrong, **options)
     if run is not None:
         again = obrs.train(generator, critic, **options | {"out": None})
-        assert all(
-            torch.equal(a, b) for a, b in zip(run.generator.parameters(), again.generator.parameters(), strict=True)
-        )
+        pairs = zip(run.generator.parameters(), again.generator.parameters(), strict=True)
+        assert all(torch.equal(a, b) for a, b in pairs)
         kept = make.answer(run.sample, 5, 2)
         assert kept is None or finite(kept.x)
 
@@ -703,16 +688,66 @@ def steps(make):
     make.answer(training.generator_loss, make.one("exact", "hinge"), wrong=wrong)
 
 
+class Critic(torch.nn.Linear):
+    def forward(self, x, label=0):
+        return super().forward(x.flatten(1).float())[:, 0] + label
+
+
+def short_refit(*samples, **options):
+    return obrs.refit(*samples, **{"steps": 20, "batch_size": 64, "held_out": 0.4, **options})
+
+
 def tune(make):
-    real, shift = points(make, 2400), make.one(0.0, 0.7)
-    options = {"budget": make.one(1.5, 4), "pool": 1000, "seed": make.count(0, 9), "progress": False, "columns": None}
-    options |= {"critic": None, "judge": None, "pretrained": None, "extra": {"mine": lambda x: shift * x[:, 0]}}
-    wrong = {"real": (None, "x", 3, [], {}, True, real[:50], real * np.nan), "critic": ("x", 3, [1], {}, True)}
-    wrong |= {"propose": (*NO_PROPOSALS, real[:50]), "pool": (10, *WRONG["steps"])}
-    result = quietly(make, obrs.tune, real, lambda ids: propose(ids) - shift, wrong=wrong, **options)
-    if result is not None:
-        assert result.confirmed <= (not result.plain)
-        assert len(result.sample(20)) == 20
+    """1 in K is kept, of samples and of a model, or all where nothing is confirmed; another budget needs no fits."""
+    n, shift, dim, scale = make.count(560, 640), make.one(0.0, 0.3), make.one(2, 2, 3, 64), make.one(0.0, 1.0, 1e6)
+    form = make.one(lambda x, y: x, lambda x, y: x, lambda x, y: (x, y), lambda x, y: {"x": x, "y": y})
+    columns, plain = ("x", "y") if isinstance(form(0, 0), dict) else None, form(0, 1) == 0
+
+    def shape(x, label):
+        x = np.clip(x / 3, -1, 1).astype("float32")
+        return form(x.reshape(-1, 1, 8, 8) if dim == 64 else x, label)
+
+    def model(ids):
+        return shape(obrs.normals(ids, dim, seed=3) - shift, np.asarray(ids) % 3)
+
+    def own(batch):
+        x = batch if plain else batch["x" if columns else 0]
+        return scale * np.asarray(x).reshape(len(x), -1)[:, 0]
+
+    real, few, label = shape(make.rng.normal(size=(n, dim)), np.arange(n) % 3), model(np.arange(50)), np.arange(n)
+    judge = "gradients" if dim == 64 and plain else make.one(None, None, lambda x: x.flatten(1)[:, :2])
+    extra = make.one({}, {"mine": own, "half": lambda batch: np.where(own(batch) < 0, -np.inf, own(batch))})
+    options = {"budget": make.budget(), "columns": columns, "critic": make.one(None, None, Critic(dim, 1)), "pool": n}
+    options |= {"judge": judge, "extra": extra, "pretrained": (), "seed": make.count(0, 9), "progress": False}
+    wrong = {"pool": (10, *WRONG["steps"]), "critic": (*NO_FUNCTIONS, Critic(5, 1), torch.nn.Linear(dim, 1), mlp)}
+    bad = lambda x: None, lambda x: "a", lambda x: own(x)[1:], lambda x: own(x) + np.nan, lambda x: 3.0
+    wrong["extra"] = (*WRONG["extra"], {3: own}, *({"a": f} for f in bad))
+    wrong["real"] = None, "x", 3, [], {}, True, few, np.zeros((n, 5)), shape(np.full((n, dim), np.nan), label % 3)
+    wrong["propose"] = *NO_PROPOSALS, *wrong["real"], lambda ids: model(ids[1:])
+    wrong["propose"] += () if plain else (shape(np.zeros((n, dim)), label), propose)
+    given = make.one(model, model(np.arange(n)))
+    with mock.patch.object(tuning, "_FEWEST", 60), mock.patch.object(tuning, "refit", short_refit):
+        found = quietly(make, obrs.tune, real, given, keep_recall=make.chance(0.5), wrong=wrong, **options)
+    wrong = {"critic": NO_FUNCTIONS, "extra": WRONG["extra"], "propose": ()}
+    for tuned in filter(None, (found, found and make.answer(found.search.tune, make.budget()))):
+        changes, change = [change for _, change in tuned.rows], tuned.change
+        assert finite(*changes)
+        assert changes == sorted(changes)
+        assert tuned.plain != tuned.confirmed
+        assert tuned.plain or change.value + 2 * change.standard_error < 0
+        tuned.save(make.folder)
+        again = make.answer(tuning.load, make.folder, given, critic=options["critic"], extra=extra, wrong=wrong)
+        assert again is None or again.lines == tuned.lines
+        if given is not model:
+            number = n if tuned.plain else min(int(n / tuned.budget), np.sum(tuned.score > -np.inf))
+            assert len(tuned.score) == n
+            assert len(tuned.kept) == number or "per class" in str(tuned.recipe)
+            assert np.all(np.diff(tuned.kept) > 0)
+        elif (kept := make.answer(tuned.sample, 20, seed=1, max_proposed=2000)) is not None:
+            assert kept.proposed == 20 or not tuned.plain
+            assert len(kept) == 20
+            assert kept.ids.min() >= tuned.start
+            assert again is None or np.array_equal(again.sample(20, seed=1).ids, kept.ids)
 
 
 # Files, language and reports
@@ -767,7 +802,8 @@ def select_files(make):
         if path.name.endswith(ending):
             with open(path, encoding="utf-8") as file:
                 lines = file.read().splitlines()
-            kept += [line.split(",")[0] for line in lines[1:]] if ending == ".csv" else map(read_id, lines)
+            csv = ending == ".csv"
+            kept += [line.split(",")[0] if csv else json.loads(line)["id"] for line in lines[csv:]]
     assert len(set(kept)) == len(kept) == done.kept
     if options["group"] is None and not make.wild:
         number = int(count) if budget is None else int(n / budget)
@@ -785,10 +821,6 @@ def images(make):
     wrong = {"scores": (3, None, {}, {"no.png": 1.0}, [1, 2, 3], True, *others), "kind": ("no", "", 3, True, {})}
     folder = make.answer(obrs.adapters.from_folder, make.folder, scores, kind=make.one(None, "logit"), wrong=wrong)
     assert folder is None or close(folder.log_ratio(np.arange(len(scores))), [*scores.values()])
-
-
-def read_id(line):
-    return json.loads(line)["id"]
 
 
 def tensor(make, x):
@@ -864,8 +896,8 @@ def report(make):
     options |= {"budget": make.one(None, 4, 1, 2.5), "real": make.one(None, make.floats(120)), "compare": None}
     options |= {"title": make.one("</script>", None), "out": f"{make.folder}/page.html"}
     wrong = {"out": (*NO_PATHS, f"{make.folder}/page.txt", make.folder, f"{make.folder}/no/page.html")}
-    wrong |= {"real": (*NO_ARRAYS, [1.0], np.full(120, np.nan)), "groups": (3, "x", True, [0] * (n + 1))}
-    wrong["source"] = (*NO_ARRAYS, None, "file.csv", np.full(n, np.nan))
+    wrong |= {"real": (*NO_ARRAYS[1:], [1.0], np.full(120, np.nan)), "groups": (3, "x", True, [0] * (n + 1))}
+    wrong["source"] = (*WRONG["weights"], None, "file.csv", np.full(n, np.nan))
     wrong |= {"budget": [k for k in WRONG["budget"] if k is not None]}
     page = make.answer(obrs.report, make.array(x), wrong=wrong, **options)
     assert os.listdir(make.folder) == ([] if page is None else ["page.html"])
@@ -881,15 +913,6 @@ CORE = (solve_log_c, rules, stages, divergences, draws, choose, select, priority
 KEPT = (samples, sample, stream, model, distances, metric_formulas, evaluate, extract)
 FITTED = (diagnose, calibration, refit, look, networks, train, steps, tune)
 VERBS = {each.__name__: each for each in (*CORE, *KEPT, *FITTED, select_files, images, rollout, tilt, report)}
-SLOW = {"evaluate": 20, "extract": 5, "select_files": 20, "report": 10, "distances": 2, "samples": 2, "sample": 3}
-SLOW |= {
-    "diagnose": 20,
-    "calibration": 10,
-    "refit": 30,
-    "look": 50,
-    "train": 30,
-    "networks": 3,
-    "steps": 5,
-    "tune": 500,
-}
-"""How many times as long as usual a case takes."""
+SLOW = {"evaluate": 2, "extract": 4, "select_files": 4, "report": 3, "distances": 2, "samples": 2, "sample": 3}
+SLOW |= {"diagnose": 2, "calibration": 4, "refit": 3, "look": 3, "train": 3, "networks": 3, "steps": 2, "tune": 3}
+"""How many times as many cases others have."""

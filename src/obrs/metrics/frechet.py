@@ -207,7 +207,7 @@ def _quadratic(squares: Floats, s: Floats, mass: Floats) -> tuple[Floats, Floats
     root_t = np.exp(log_t / 2)
     columns = np.append(floor[:, None] / (floor[:, None] ** 2 + root_t**2), np.ones((len(s), 1)), axis=1)
     sums = (squares @ columns.astype(squares.dtype)).astype(np.float64)
-    q, bent = sums[:, :-1], sums[:, -1]
+    q, bent = np.minimum(sums[:, :-1], 1e150), sums[:, -1]  # below the root of the largest float
     x = np.minimum((mass / (1 - mass))[:, None] * q, 1 - 1e-6)
     small = x < 1e-3
     safe = np.where(small, 0.5, x)

@@ -129,7 +129,7 @@ def as_classes(labels: Any, n: int) -> torch.Tensor:
     """Return n labels as integers from 0 on, on the CPU."""
     classes = np.asarray(check_labels(labels, "labels"))
     if classes.shape != (n,) or classes.min(initial=0) < 0:
-        raise InputError(f"labels must be classes from 0 on, shape ({n},), got shape {classes.shape}: {classes!r:.60}")
+        raise InputError(f"labels must be classes from 0 on, shape ({n},), got {classes.shape}: {classes.flat[:3]}")
     return torch.from_numpy(classes.astype(np.int64))
 
 

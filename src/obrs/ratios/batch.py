@@ -37,7 +37,7 @@ class Batch:
     def read(cls, given: Any, columns: Columns = None, name: str = "the batch") -> "Batch":
         """Make a batch from an array, a tuple (x, label), or a mapping with `columns=(x, label)`."""
         if isinstance(given, Mapping):
-            if columns is None or isinstance(columns, str) or any(key not in given for key in columns):
+            if not isinstance(columns, tuple | list) or any(key not in given for key in columns):
                 known = ", ".join(map(repr, given))
                 raise InputTypeError(f'{name} is a mapping of {known}; name its samples and labels: columns=("x", "y")')
             given = tuple(given[key] for key in columns)

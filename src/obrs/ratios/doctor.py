@@ -169,10 +169,10 @@ class Diagnosis:
         if at.repaired is not None:
             rows.append(_row("kl, repaired", at.repaired, "", "removed, with the repair"))
         for mean in self.classes:
-            low, high = (float(np.exp(mean.log_excess + s * 1.96 * mean.error)) for s in (-1, 1))
-            mark = "!" if mean.deviates and mean.known else "" if mean.known else "~"
-            estimate = Estimate(float(np.exp(mean.log_excess)), low, high)
-            rows.append(_row(f"label {mean.label}", estimate, mark, "E_Q[r | y] q(y) / p(y); 1 wanted"))
+            with np.errstate(over="ignore"):
+                excess = (float(np.exp(mean.log_excess + s * 1.96 * mean.error)) for s in (0, -1, 1))
+                mark = "!" if mean.deviates and mean.known else "" if mean.known else "~"
+                rows.append(_row(f"label {mean.label}", Estimate(*excess), mark, "E_Q[r | y] q(y) / p(y); 1 wanted"))
         return rows
 
     def to_json(self) -> str:
@@ -188,8 +188,7 @@ class Diagnosis:
         """Return the diagnosis as a page of at most 80 columns, with advice for Python or for the command line."""
         lines = [f"{self.verdict.upper()} at a budget of {self.budget:g}"]
         for word, text in self._sentences(command):
-            indent = f"{word:9}"
-            lines += textwrap.wrap(text, _WIDTH, initial_indent=indent, subsequent_indent=" " * len(indent))
+            lines += textwrap.wrap(text, _WIDTH, initial_indent=f"{word:9}", subsequent_indent=" " * 9)
         lines += ["", f"by {self.n_real:,} real and {self.n_fake:,} fake scores"]
         for row in self.rows():
             cells = f"{row['mark']:1} {row['name']:18}{_short(row['value']):>7} {_interval(row):>17}"
@@ -361,17 +360,15 @@ def _try_repairs(raw: Pair, off: str, rng: np.random.Generator) -> _Verdict:
     for name, call in _REPAIRS.items():
         folds = rng.permutation(len(sample[0])) % _FOLDS, rng.permutation(len(sample[1])) % _FOLDS
         try:
-            fitted, mapped = CALIBRATIONS[name](*sample), cross_fit(CALIBRATIONS[name], sample, folds)
+            found, mapped = CALIBRATIONS[name](*sample), cross_fit(CALIBRATIONS[name], sample, folds)
         except (InputError, RatioError, MissingLibraryError):  # such as scores that separate the two kinds
             continue
         after = Evidence.measure(mapped, by=sample)
         informed = informed or after.tells()
         if after.tells() and not after.faults():
-            by = (
-                f"{fitted.slope:.3g} log r {fitted.intercept:+.3g}" if isinstance(fitted, Affine) else "an isotonic map"
-            )
+            by = f"{found.slope:.3g} log r {found.intercept:+.3g}" if isinstance(found, Affine) else "an isotonic map"
             advice = Advice(call, _CALL.format(call))
-            return _Verdict("repairable", f"{off}; calibrated by {by}", advice, fitted, mapped)
+            return _Verdict("repairable", f"{off}; calibrated by {by}", advice, found, mapped)
     what = "no monotone map makes it calibrated" if informed else "calibrated, they tell next to nothing"
     return _Verdict("unfit", f"{off}; {what}", _ANEW)
 
@@ -384,7 +381,8 @@ def _measure_at_budget(raw: Pair, profile: Profile, budget: float, verdict: _Ver
         return AtBudget(log_c, rate, False, 0.0, kl_removed(removed_terms(raw, log_c, budget)))
     sample = raw[0][: len(verdict.repaired[0])], raw[1][: len(verdict.repaired[1])]
     better = np.asarray(verdict.calibration(sample[1]))
-    kept = [np.exp(np.minimum(x + c, 0)) for x, c in ((sample[1], log_c), (better, Profile(better).log_c(budget)))]
+    both = (sample[1], log_c), (better, Profile(better).log_c(budget))
+    kept = [np.exp(np.minimum(np.maximum(x, -1e300) + c, 0)) for x, c in both]
     before = removed_terms(sample, log_c, budget)
     after = removed_terms(verdict.repaired, Profile(verdict.repaired[1]).log_c(budget), budget)
     with np.errstate(invalid="ignore"):
@@ -491,15 +489,8 @@ def _finite(scores: Pair) -> list[Floats]:
 
 
 def _row(name: str, value: float | Estimate, mark: str, says: str) -> dict[str, Any]:
-    estimate = value if isinstance(value, Estimate) else Estimate(float(value), nan, nan)
-    return {
-        "name": name,
-        "value": estimate.value,
-        "low": estimate.low,
-        "high": estimate.high,
-        "mark": mark,
-        "says": says,
-    }
+    x = value if isinstance(value, Estimate) else Estimate(float(value), nan, nan)
+    return {"name": name, "value": x.value, "low": x.low, "high": x.high, "mark": mark, "says": says}
 
 
 def _interval(row: dict[str, Any]) -> str:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from .._arrays import as_floats, known_values
+from .._checks import BEYOND, LIMIT
 from .._influence import tail_index
 from ..errors import InputError, RatioError
 from ..estimate import Estimate, skewed_interval
@@ -66,7 +67,10 @@ def known_scores(scores: Array, name: str) -> Floats:
         raise InputError(f"{name} must have one axis, got shape {tuple(x.shape)}")
     if x.shape[0] == 0:
         raise InputError(f"{name} is empty; scores of both real and fake samples are needed")
-    return known_values(x, name).reshape(-1).astype(np.float64)
+    values: Floats = known_values(x, name).reshape(-1).astype(np.float64)
+    if beyond := int(np.count_nonzero(np.isfinite(values) & (np.abs(values) > LIMIT))):
+        raise RatioError(f"{name} has {beyond} {BEYOND} among {len(values)} scores; check the critic first")
+    return values
 
 
 def losses(real: Floats, fake: Floats) -> Pair:
@@ -343,7 +347,8 @@ def removed_terms(scores: Pair, log_c: float, budget: float) -> Pair:
     KL(P||Q) - KL(P||kept) = E_P[log a] - log Z holds for every rule, whatever the true ratio is. c is solved on the
     fakes: the first-order effect of each of them is part of its term, so that their variance is that of the result.
     """
-    log_a, kept = np.minimum(scores[0] + log_c, 0.0), np.exp(np.minimum(scores[1] + log_c, 0.0))
+    log_a = np.minimum(scores[0] + log_c, 0.0)
+    kept = np.exp(np.minimum(np.maximum(scores[1], -1e300) + log_c, 0.0))  # at budget 1 all, even where r = 0
     rate, moves = float(np.mean(kept)), kept < 1
     mass = float(np.sum(kept[moves])) / len(kept)
     solved = mass > 0 and rate * budget < 1 + 1e-6  # beyond M the constant does not move
