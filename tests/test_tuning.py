@@ -304,7 +304,8 @@ def test_mistakes_are_one_line(monkeypatch):
 
 def test_the_page_of_a_tuned_shows_what_is_kept_and_escapes_what_it_is_told(result, tmp_path):
     pictures, scored = np.zeros((90, 8, 8), "uint8"), replace(result, score=np.zeros(90), kept=np.arange(60))
-    page = obrs.report(scored, samples=pictures, out=tmp_path / "a.html", title="<script>alert(1)</script>").read_text()
+    title, out = "<script>alert(1)</script>\ud800", tmp_path / "a.html"
+    page = obrs.report(scored, samples=pictures, out=out, title=title).read_text()
     assert "<script>" not in page
     assert "confirmed by KL on cells at K = 2" in page
     assert "Kept, 48 of 60" in page

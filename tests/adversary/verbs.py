@@ -101,7 +101,8 @@ def rules(make):
     if name == "grouped" and slack(x) < 1e-3 and confidence is None:
         kept = np.array([np.exp(log_a)[as_array(labels) == label].sum() for label in rule.labels])
         assert rule.shares is None or close(kept / kept.sum(), rule.shares, rtol=1e-6, atol=1e-9)
-        assert close(len(log_a) / kept.sum(), rule.budget, rtol=1e-6)
+        rounding = 1e-6 if budget < 1e300 else 1e-4  # where log a is -690, in float32
+        assert close(len(log_a) / kept.sum(), rule.budget, rtol=rounding)
 
 
 def divergences(make):

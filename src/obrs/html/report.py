@@ -155,7 +155,7 @@ def report(
             about = replace(about, other=("the other score", other))
         page = _ratio_page(about, groups, real, budget, n, title)
     with rewrite(target) as file:
-        file.write(page.encode())
+        file.write(page.encode(errors="replace"))  # a text may have half of a surrogate pair
     return target
 
 
