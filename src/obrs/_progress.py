@@ -4,13 +4,12 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from shutil import get_terminal_size
 from time import monotonic
 from typing import Any, Protocol
 from uuid import uuid4
 
-__all__ = ["Tell", "bar", "rank", "world_size"]
-
-_PAUSE = 0.3  # seconds between two lines in a notebook; what takes less has none
+_PAUSE = 0.3  # seconds between two states of a bar; what takes less has none
 _PIPED = 10.0  # and between two lines that go to a file or a pipe
 
 
@@ -29,31 +28,24 @@ def bar(title: str, total: float, wanted: bool | None = None) -> Iterator[Tell]:
     Args:
         title: One word for what is being done.
         total: What `done` ends at.
-        wanted: True or False; None shows the bar in a notebook and on a terminal, where it needs `rich`, and a plain
-            line every 10 seconds if standard error is neither.
+        wanted: True or False; None shows the bar in a notebook and on a terminal, and a plain line every 10 seconds if
+            standard error is neither.
 
     Example:
         >>> with bar("fitting", 10, wanted=False) as tell:
         ...     tell(10, "loss 0.3")
     """
     notebook = _notebook()
-    if notebook is not None and wanted is not False:
+    if wanted is False:
+        yield lambda done, note="": None
+    elif wanted is None and notebook is None and not sys.stderr.isatty():
+        yield _lines(title, total)
+    else:
         line = _Line(notebook, title, total)
         try:
             yield line
         finally:
             line.end()
-        return
-    if wanted is None and not sys.stderr.isatty():
-        yield _lines(title, total)
-        return
-    shown = _rich_bar() if wanted is not False else None
-    if shown is None:
-        yield lambda done, note="": None
-        return
-    with shown:
-        task = shown.add_task(title, total=total, note="")
-        yield lambda done, note="": shown.update(task, completed=min(done, total), note=note)
 
 
 def _lines(title: str, total: float) -> Tell:
@@ -77,7 +69,7 @@ def _notebook() -> Any:
 
 
 class _Line:
-    """A bar in a notebook, by its own display: `rich` shows nothing there without ipywidgets."""
+    """A bar that moves in one line: of the display of a notebook, or of a terminal if there is none."""
 
     def __init__(self, shell: Any, title: str, total: float) -> None:
         self.shell, self.title, self.total = shell, title, total
@@ -94,46 +86,22 @@ class _Line:
             self.show()
 
     def show(self) -> None:
-        self.shell.display_pub.publish(
-            {"text/plain": self.text}, transient={"display_id": self.name}, update=self.shown
-        )
+        if self.shell is None:
+            self._overwrite(self.text)
+        else:
+            display = {"display_id": self.name}
+            self.shell.display_pub.publish({"text/plain": self.text}, transient=display, update=self.shown)
         self.last, self.shown = monotonic(), True
 
     def end(self) -> None:
-        if self.shown:
+        if self.shown and self.shell is None:
+            self._overwrite("")
+        elif self.shown:
             self.show()
 
-
-def _rich_bar() -> Any:
-    try:
-        from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            ProgressColumn,
-            TextColumn,
-            TimeRemainingColumn,
-        )
-        from rich.table import Column
-        from rich.text import Text
-    except ImportError:
-        return None
-
-    class Note(ProgressColumn):  # type: ignore[misc]
-        def render(self, task: Any) -> Any:
-            return Text(task.fields["note"], no_wrap=True, overflow="ellipsis")
-
-    # Where the columns do not fit, those that may wrap get narrower: the note, which is cut, and then the bar
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=16),
-        MofNCompleteColumn(table_column=Column(no_wrap=True)),
-        TimeRemainingColumn(table_column=Column(no_wrap=True)),
-        Note(),
-        console=Console(stderr=True),
-        transient=True,
-    )
+    def _overwrite(self, text: str) -> None:
+        width = get_terminal_size().columns - 1
+        print(f"\r{text[:width]:<{width}}\r", end="", file=sys.stderr, flush=True)
 
 
 _RANKS = ("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK")
