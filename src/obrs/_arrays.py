@@ -20,24 +20,6 @@ from array_api_compat import (
 from .errors import InputError, InputTypeError
 from .types import Array
 
-__all__ = [
-    "as_floats",
-    "check_same_device",
-    "detach",
-    "host_values",
-    "host_view",
-    "is_accelerated",
-    "is_traced",
-    "known_values",
-    "like",
-    "namespace",
-    "segment_sum",
-    "shift",
-    "wants_gradient",
-    "widest",
-]
-
-
 _NAMESPACES: dict[type, Any] = {}
 
 
@@ -71,23 +53,12 @@ def as_floats(x: Any, name: str) -> Array:
     xp = namespace(x)
     if x.dtype == xp.float32 or x.dtype == xp.float64:
         return x
-    kind = _kind(x, xp)
-    if kind == "half":
-        return xp.astype(x, xp.float32)
-    if kind == "wide":
-        with np.errstate(over="ignore"):
-            return xp.astype(x, widest(xp))
-    raise InputTypeError(f"{name} must be real numbers, got dtype {x.dtype}")
-
-
-def _kind(x: Array, xp: Any) -> str:
-    if xp.isdtype(x.dtype, "integral"):
-        return "wide"
-    if "float16" in str(x.dtype):  # float16, and bfloat16, which the array standard does not know
-        return "half"
-    if is_numpy_array(x) and x.dtype.kind == "f":  # long double
-        return "wide"
-    return "other"
+    is_half = "float16" in str(x.dtype)  # float16, and bfloat16, which the array standard does not know
+    is_long_double = is_numpy_array(x) and x.dtype.kind == "f"
+    if not is_half and not is_long_double and not xp.isdtype(x.dtype, "integral"):
+        raise InputTypeError(f"{name} must be real numbers, got dtype {x.dtype}")
+    with np.errstate(over="ignore"):
+        return xp.astype(x, xp.float32 if is_half else widest(xp))
 
 
 def widest(xp: Any) -> Any:

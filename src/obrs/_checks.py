@@ -11,35 +11,6 @@ from ._arrays import as_floats, check_same_device, host_view, is_accelerated, kn
 from .errors import BudgetError, InputError, InputTypeError, RatioError
 from .types import Array
 
-__all__ = [
-    "LIMIT",
-    "as_log_ratio",
-    "as_sign",
-    "as_weights",
-    "bad_ratios",
-    "bad_weights",
-    "broadcast",
-    "check_at_least",
-    "check_budget",
-    "check_budgets",
-    "check_callable",
-    "check_confidence",
-    "check_count",
-    "check_groups",
-    "check_labels",
-    "check_list",
-    "check_positive",
-    "check_ratios",
-    "check_seed",
-    "count_bad",
-    "ends",
-    "is_number",
-    "out_of_reach",
-    "remaining_shape",
-    "round_up",
-    "row_view",
-]
-
 LIMIT = 1e6
 """How far from 0 a log-ratio may be; -inf, r = 0, is one as well. Those of long sequences reach 1e4."""
 BEYOND = f"beyond {LIMIT:g}"
@@ -117,11 +88,11 @@ def check_positive(value: Any, name: str) -> float:
     return float(value)
 
 
-def check_at_least(value: Any, name: str, least: float = 0.0, below: float = np.inf) -> float:
-    """Return a finite number of at least 0, or another lower bound, and below a limit."""
-    if not is_number(value) or not least <= float(value) < below:
+def check_at_least(value: Any, name: str, *, below: float = np.inf) -> float:
+    """Return a finite number of at least 0 and below a limit."""
+    if not is_number(value) or not 0 <= float(value) < below:
         limit = "" if below == np.inf else f" and below {below:g}"
-        raise InputError(f"{name} must be a finite number of at least {least:g}{limit}, got {_short(value)}")
+        raise InputError(f"{name} must be a finite number of at least 0{limit}, got {_short(value)}")
     return float(value)
 
 
@@ -159,7 +130,11 @@ def as_weights(weights: Any, x: Array, *, relative: bool = False) -> Array | Non
     """Return the weights where `x` lives, broadcast to its shape; relative ones are over the largest of them."""
     if weights is None:
         return None
-    w = _match_array(as_floats(weights, "weights"), x, "weights")
+    w = as_floats(weights, "weights")
+    if namespace(w) is not namespace(x) and isinstance(w, np.ndarray):
+        w = like(w, x)
+    else:
+        check_same_device(x, w, "log_ratio", "weights")
     values = None if is_accelerated(w) else host_view(w)
     if values is not None and values.size and not (values.min() >= 0 and values.max() < np.inf):
         raise bad_weights(int(np.count_nonzero(~(values >= 0) | np.isinf(values))), values.size)
@@ -167,25 +142,11 @@ def as_weights(weights: Any, x: Array, *, relative: bool = False) -> Array | Non
         xp = namespace(w)
         most = xp.max(w)
         w = w / xp.where(most > 0, most, xp.ones_like(most))
-    return broadcast(w, x, "weights")
-
-
-def _match_array(a: Array, x: Array, name: str, dtype: Any = None) -> Array:
-    """Move NumPy numbers to the library of `x`; refuse to mix two libraries or two devices."""
-    if namespace(a) is not namespace(x) and isinstance(a, np.ndarray):
-        return like(a, x, dtype=dtype)
-    check_same_device(x, a, "log_ratio", name)
-    return a
-
-
-def broadcast(a: Array, x: Array, name: str) -> Array:
-    """Broadcast `a` to the shape of `x`."""
     try:
-        return namespace(a).broadcast_to(a, tuple(x.shape))
+        return namespace(w).broadcast_to(w, tuple(x.shape))
     except Exception as error:  # each library raises its own
-        raise InputError(
-            f"{name} must broadcast to the shape of log_ratio {tuple(x.shape)}, got {tuple(a.shape)}"
-        ) from error
+        shapes = f"{tuple(x.shape)}, got {tuple(w.shape)}"
+        raise InputError(f"weights must broadcast to the shape of log_ratio {shapes}") from error
 
 
 def row_view(x: Array, axis: int | None) -> Array:

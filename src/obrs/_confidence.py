@@ -27,8 +27,6 @@ from ._checks import check_confidence
 from .errors import BudgetError
 from .root import brent, solve_pool
 
-__all__ = ["capital_threshold", "confident_budget"]
-
 Floats = np.ndarray[Any, Any]
 
 _SMALL = 0.02  # weight of the bets for small variances

@@ -10,8 +10,6 @@ from typing import Any, BinaryIO
 
 from .errors import InputError, InputTypeError
 
-__all__ = ["as_path", "cache_folder", "check_folder", "check_not_input", "check_out", "hold", "rewrite"]
-
 _POSIX = os.name == "posix"  # elsewhere folders cannot be opened, and files are not locked
 
 

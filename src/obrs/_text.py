@@ -1,6 +1,6 @@
 """What people read: errors for unknown names, errors in one line, numbers for JSON, tables as text and as HTML."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from html import escape
@@ -8,9 +8,6 @@ from math import isfinite
 from typing import Any, TypeVar
 
 from .errors import InputError, ObrsError, UnknownNameError
-
-__all__ = ["each_float", "exit_code", "finite", "html_table", "lookup", "name_in_errors", "one_line", "paragraph"]
-__all__ += ["text_table", "unknown_name"]
 
 T = TypeVar("T")
 
@@ -70,21 +67,11 @@ def finite(x: Any) -> Any:
         >>> finite({"kl": float("inf"), "left": (1.0, float("nan"))})
         {'kl': None, 'left': [1.0, None]}
     """
-    return each_float(x, lambda value: value if isfinite(value) else None)
-
-
-def each_float(x: Any, change: Callable[[float], Any]) -> Any:
-    """Return values with each float changed, in mappings and lists as deep as they go; tuples become lists.
-
-    Example:
-        >>> each_float({"kl": [0.25, 1], "name": "obrs"}, lambda value: 100 * value)
-        {'kl': [25.0, 1], 'name': 'obrs'}
-    """
     if isinstance(x, Mapping):
-        return {key: each_float(value, change) for key, value in x.items()}
+        return {key: finite(value) for key, value in x.items()}
     if isinstance(x, list | tuple):
-        return [each_float(value, change) for value in x]
-    return change(x) if isinstance(x, float) else x
+        return [finite(value) for value in x]
+    return None if isinstance(x, float) and not isfinite(x) else x
 
 
 def text_table(head: Sequence[Any], rows: Iterable[Sequence[Any]], *, left: int = 1, gap: int = 2) -> str:
