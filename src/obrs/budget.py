@@ -40,7 +40,7 @@ from ._checks import (
     row_view,
 )
 from .errors import InputError, InputTypeError
-from .root import all_reduce, slack_of, solve_groups, solve_pool, solve_rows, solve_sorted, sort_values
+from .root import all_reduce, slack_of, solve_groups, solve_pool, solve_rows
 from .types import Array
 
 __all__ = ["Cut", "solve_cut", "solve_log_c"]
@@ -231,7 +231,7 @@ class _Problems:
         x, target, highest = self._check(x, masses, share, check)
         if self.group is not None:
             top = np.full(len(target), inf)
-            return _limit_constant(solve_groups(x, masses, self.group, target), top, share), top
+            return limit_constant(solve_groups(x, masses, self.group, target), top, share), top
         if len(x) > 1:
             log_c = solve_rows(x, masses, target)
             top = np.max(x, axis=1)
@@ -239,7 +239,7 @@ class _Problems:
             x, m = x[0], None if masses is None else masses[0]
             log_c = np.array([solve_pool(x, m, float(np.max(target)))])
             top = np.array([highest if m is None else x.max()], dtype=np.float64)
-        return _limit_constant(log_c, top, share), top
+        return limit_constant(log_c, top, share), top
 
     def _check(self, x: Floats, masses: Floats | None, share: Any, check: bool) -> tuple[Floats, Any, float]:
         """Return log-ratios, the mass to accept of each problem, and the largest of all; raise what is wrong."""
@@ -290,10 +290,8 @@ class _Problems:
             if facts is not None:  # else inside jit or vmap
                 self._raise_what_is_wrong(facts, host_view(share) if hasattr(share, "shape") else share)
         top = xp.max(values, axis=1)
-        target = share * mass
-        with np.errstate(all="ignore"):
-            log_c = solve_sorted(*sort_values(values, masses), target[:, None] if hasattr(target, "shape") else target)
-        return _limit_constant(log_c, top, share), top
+        log_c = solve_rows(values, masses, share * mass)
+        return limit_constant(log_c, top, share), top
 
     def _raise_what_is_wrong(self, facts: Floats, share: Any) -> None:
         size = self.x.shape[0] * self.x.shape[1]
@@ -365,7 +363,7 @@ def _clean(x: Array) -> Array:
     return xp.where(x > -inf, xp.where(x > LIMIT, LIMIT, xp.where(x < -LIMIT, -LIMIT, x)), -inf)
 
 
-def _limit_constant(log_c: Any, top: Any, share: Any) -> Any:
+def limit_constant(log_c: Any, top: Any, share: Any) -> Any:
     """Return log c, at least 1/max r, where rejection is exact; +inf at K = 1, and where K is out of reach."""
     xp = namespace(log_c)
     log_c = xp.where(log_c > -top, log_c, -top)
@@ -403,7 +401,7 @@ def _over_shards(log_ratio: Any, budget: float, weights: Any, check: bool, group
     if check and (possible < share * whole * (1 - slack_of(int(size), w is not None)) or not possible):
         raise out_of_reach(share, possible / whole)
     log_c = solve_pool(flat, mass, share * whole, group) if possible else inf
-    found = _limit_constant(np.array([log_c]), np.array([top]), share)
+    found = limit_constant(np.array([log_c]), np.array([top]), share)
     kept = share if -top < found[0] < inf else sum_relative / whole if found[0] < inf else possible / whole
     log_rate = log(kept) if kept else -inf
     if wants_gradient(x):

@@ -14,10 +14,10 @@ import numpy as np
 from ._arrays import as_floats, host_values, host_view
 from ._checks import check_budget, check_confidence, check_count, is_number, out_of_reach, round_up
 from ._confidence import confident_budget
-from .budget import Cut, solve_log_c
+from .budget import Cut, limit_constant
 from .divergences import DIVERGENCES, divergence
 from .errors import BudgetError, InputError, InputTypeError
-from .root import slack_of
+from .root import slack_of, solve_segments, stable_order
 from .rules import RULES, known_ratios, never_nan
 from .split import left_after, split_budget
 from .types import Array
@@ -43,6 +43,10 @@ class Groups(NamedTuple):
     code: Ints
     size: Ints
 
+    def arrange(self, values: Any) -> Floats:
+        """Return float64 numbers, one for each sample, group after group."""
+        return np.asarray(values.reshape(-1)[stable_order(self.code)], dtype=np.float64)
+
 
 def any_labels(labels: Any, name: str = "groups") -> Any:
     """Return labels of one kind as a NumPy array, whatever library they come from.
@@ -63,12 +67,11 @@ def any_labels(labels: Any, name: str = "groups") -> Any:
     if values.dtype.kind == "O" or (values.dtype.kind == "U" and isinstance(labels, list | tuple)):
         cells = values if values.dtype.kind == "O" else np.array(labels, dtype=object)
         kinds = {type(label) for label in cells.reshape(-1)}
-        if len({str if issubclass(kind, str) else kind for kind in kinds}) > 1 or type(None) in kinds:
+        is_mixed = len({str if issubclass(kind, str) else kind for kind in kinds}) > 1 or type(None) in kinds
+        if is_mixed or any(kind.__hash__ is None for kind in kinds):
+            what = "labels of one kind" if is_mixed else "labels that can be sorted"
             found = " and ".join(sorted(kind.__name__ for kind in kinds))
-            raise InputTypeError(f"{name} must be labels of one kind, such as integers or text, got {found}")
-        if any(kind.__hash__ is None for kind in kinds):
-            found = " and ".join(sorted(kind.__name__ for kind in kinds))
-            raise InputTypeError(f"{name} must be labels that can be sorted, such as integers or text, got {found}")
+            raise InputTypeError(f"{name} must be {what}, such as integers or text, got {found}")
         if kinds <= {str, np.str_, int, float, bool}:
             values = np.asarray(values.tolist()).reshape(values.shape)
     if values.dtype.kind not in _KINDS:
@@ -162,7 +165,8 @@ def shares_of(shares: Any, labels: tuple[Any, ...]) -> Floats:
     """
     if isinstance(shares, Mapping):  # of a group that is not there, none can be wanted
         known = set(labels)
-        shares = {label: share for label, share in shares.items() if label in known or not _is_zero(share)}
+        is_zero = {label: is_number(share) and float(share) == 0 for label, share in shares.items()}
+        shares = {label: share for label, share in shares.items() if label in known or not is_zero[label]}
     given = _per_group(shares, labels, "shares")
     for share in given:
         if not is_number(share) or not 0 <= float(share) < np.inf:
@@ -174,16 +178,13 @@ def shares_of(shares: Any, labels: tuple[Any, ...]) -> Floats:
     return np.asarray(values / values.sum())
 
 
-def _is_zero(share: Any) -> bool:
-    return is_number(share) and float(share) == 0
-
-
 def _per_group(values: Any, labels: tuple[Any, ...], name: str) -> list[Any]:
     """Return the value of each label, from a dict or from an array in their order."""
     if isinstance(values, Mapping):
         for label in values:
             if label not in labels:
-                raise InputError(f"{name} names group {label!r:.60}, which has no proposals; there are {_some(labels)}")
+                some = ", ".join([*map(repr, labels[:5]), *["…"] * (len(labels) > 5)])
+                raise InputError(f"{name} names group {label!r:.60}, which has no proposals; there are {some}")
         for label in labels:
             if label not in values:
                 rest = "; give it 0 to keep none of it" if name != "budget" else ""
@@ -199,11 +200,6 @@ def _per_group(values: Any, labels: tuple[Any, ...], name: str) -> list[Any]:
     if numbers is None or numbers.shape != (len(labels),):
         raise InputError(f"{what}, got shape {None if numbers is None else numbers.shape}")
     return list(numbers.tolist())
-
-
-def _some(labels: tuple[Any, ...]) -> str:
-    shown = ", ".join(repr(label) for label in labels[:5])
-    return shown if len(labels) <= 5 else f"{shown}, …"
 
 
 def sizes_of(n: int, shares: Floats) -> Ints:
@@ -230,14 +226,14 @@ class Reach(NamedTuple):
     max_budget: Any
 
     @classmethod
-    def measure(cls, values: Any, groups: Groups) -> "Reach":
-        count = len(groups.size)
-        top = np.full(count, -inf)
-        np.maximum.at(top, groups.code, values)
+    def measure(cls, values: Floats, size: Ints) -> "Reach":
+        """Measure log-ratios that lie group after group."""
+        starts, possible = np.cumsum(size) - size, values > -inf
+        top = np.maximum.reduceat(values, starts)
         with np.errstate(all="ignore"):  # a group of r = 0 alone: -inf less -inf
-            relative = np.exp(values.astype(np.float64, copy=False) - top[groups.code])
-            most = groups.size / np.bincount(groups.code, np.where(values > -inf, relative, 0.0), count)
-        return cls(np.bincount(groups.code, values > -inf, count) / groups.size, most)
+            relative = np.where(possible, np.exp(values - np.repeat(top, size)), 0.0)
+            most = size / np.add.reduceat(relative, starts)
+        return cls(np.add.reduceat(possible, starts, dtype=np.int64) / size, most)
 
     def check(self, budgets: Any, labels: tuple[Any, ...]) -> None:
         """Raise if a group cannot keep 1 in its budget."""
@@ -265,13 +261,12 @@ class Reach(NamedTuple):
         return min(budget, float(np.max(ratio * self.max_budget[wanted])))
 
 
-def _confident_budgets(values: Any, groups: Groups, budgets: Any, confidence: float) -> Any:
+def _confident_budgets(parts: list[Floats], labels: tuple[Any, ...], budgets: Floats, confidence: float) -> Floats:
     """Return the budgets to solve for, so that those asked for are kept in all groups at once."""
     check_confidence(confidence)
     each = 1 - (1 - float(confidence)) / len(budgets)
-    parts = np.split(values[np.argsort(groups.code, kind="stable")], np.cumsum(groups.size)[:-1])
     found = []
-    for label, part, k in zip(groups.labels, parts, budgets.tolist(), strict=True):
+    for label, part, k in zip(labels, parts, budgets.tolist(), strict=True):
         try:
             found.append(confident_budget(part, k, each))
         except BudgetError as error:
@@ -279,27 +274,18 @@ def _confident_budgets(values: Any, groups: Groups, budgets: Any, confidence: fl
     return np.array(found)
 
 
-def _log_constants(values: Any, groups: Groups, budgets: Any) -> Any:
-    """Return log c of each group, not floored: +inf at budget 1, -inf where nothing is kept."""
-    kept = np.isfinite(budgets)
-    here, number = kept[groups.code], np.cumsum(kept) - 1
-    log_c = np.full(len(budgets), -inf)
-    x, group = values[here].astype(np.float64), number[groups.code[here]]
-    log_c[kept] = solve_log_c(x, budgets[kept], groups=group, check=False)  # all is checked, by label
-    return log_c
-
-
-def _split(values: Any, groups: Groups, shares: Any, budget: float, goal: str) -> tuple[Any, float]:
+def _split(
+    parts: list[Floats], labels: tuple[Any, ...], shares: Floats, budget: float, goal: str
+) -> tuple[Floats, float]:
     """Return budgets split by every other proposal of each group, and what they leave of the others."""
     if goal not in (*DIVERGENCES, "minimax"):
         raise InputError(f"split must be minimax or a divergence, {', '.join(DIVERGENCES)}, got {goal!r}")
     div = None if goal == "minimax" else divergence(goal)
-    parts = np.split(values[np.argsort(groups.code, kind="stable")], np.cumsum(groups.size)[:-1])
     kept = np.flatnonzero(shares > 0)
-    halves = [[parts[i][start::2].astype(np.float64) for i in kept] for start in (0, 1)]
+    halves = [[parts[i][start::2] for i in kept] for start in (0, 1)]
     for i, *pair in zip(kept, *halves, strict=True):
         if not all(np.any(half > -inf) for half in pair):
-            raise BudgetError(f"too few proposals with r > 0 in group {groups.labels[i]!r} to split a budget by")
+            raise BudgetError(f"too few proposals with r > 0 in group {labels[i]!r} to split a budget by")
     budgets = np.full(len(parts), inf)
     budgets[kept] = split_budget(halves[0], shares[kept], budget, div)
     left = left_after(halves[1], budgets[kept], div or DIVERGENCES["kl"])
@@ -369,7 +355,8 @@ class Grouped:
             each = getattr(self, name)
             if name != "log_c" and each is None:
                 continue
-            if len(each) != len(self.labels) or not all(is_number(c) and float(c) == float(c) for c in each):
+            numbers = np.asarray(each)
+            if numbers.shape != (len(self.labels),) or numbers.dtype.kind not in "iuf" or np.isnan(numbers).any():
                 raise InputError(f"a Grouped rule has one number {name} per label")
         try:
             ascending = list(self.labels) == sorted(set(self.labels))
@@ -416,41 +403,33 @@ class Grouped:
         """
         values = known_ratios(log_ratio)
         found = groups_of(groups, values.shape)
-        values = values.reshape(-1)
-        proposed, reach = found.size / len(values), Reach.measure(values, found)
+        values, labels, size = found.arrange(values), found.labels, found.size
+        parts = [] if split is None and confidence is None else np.split(values, np.cumsum(size)[:-1])
+        proposed, reach = size / len(values), Reach.measure(values, size)
         left = None
         if split is not None:
             if confidence is not None:
                 raise InputError("confidence is for budgets of groups, not for a split: leave out one of them")
-            kept = proposed if shares is None else shares_of(shares, found.labels)
-            budgets, left = _split(values, found, kept, _check_total(budget), split)
+            kept = proposed if shares is None else shares_of(shares, labels)
+            budgets, left = _split(parts, labels, kept, _check_total(budget), split)
             proposed = np.multiply(kept, budgets, where=kept > 0, out=np.zeros(len(kept)))
             proposed = proposed / proposed.sum()
         elif shares is None:
-            budgets, kept = _group_budgets(budget, found.labels), None
-            reach.check(budgets, found.labels)
+            budgets, kept = _group_budgets(budget, labels), None
+            reach.check(budgets, labels)
             if confidence is not None:
-                budgets = _confident_budgets(values, found, budgets, confidence)
+                budgets = _confident_budgets(parts, labels, budgets, confidence)
         elif confidence is not None:
             raise InputError("confidence is for budgets of groups, not for shares: leave out one of them")
         else:
-            kept = shares_of(shares, found.labels)
-            total = reach.total(_check_total(budget), kept, proposed, found.labels)
+            kept = shares_of(shares, labels)
+            total = reach.total(_check_total(budget), kept, proposed, labels)
             with np.errstate(divide="ignore"):
                 budgets = np.maximum(total * proposed / kept, 1.0)  # below 1 only by rounding, as the total is feasible
-        log_c = _log_constants(values, found, budgets)
-        each = (log_c, budgets, reach.max_budget, proposed, kept)
-        fields = [None if v is None else tuple(v.tolist()) for v in each]
-        return cls(
-            found.labels,
-            fields[0] or (),
-            budgets=fields[1],
-            max_budgets=fields[2],
-            proposed=fields[3],
-            shares=fields[4],
-            left=left,
-            of=of,
-        )
+        log_c = limit_constant(solve_segments(values, None, size, size / budgets), inf, 1 / budgets)
+        each = {"budgets": budgets, "max_budgets": reach.max_budget, "proposed": proposed, "shares": kept}
+        each = {name: None if v is None else tuple(v.tolist()) for name, v in each.items()}
+        return cls(labels, tuple(log_c.tolist()), **each, left=left, of=of)
 
     @property
     def budget(self) -> float | None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ._arrays import detach, namespace, widest
+from ._arrays import detach, like, namespace, widest
 from .errors import MissingLibraryError
 from .types import Array
 
@@ -24,7 +24,6 @@ __all__ = []
 
 Floats = np.ndarray[Any, Any]
 
-_BLOCK = 1 << 20  # numbers of many rows that are sorted and summed at a time: bounds their memory
 _TILE = 1 << 16  # numbers per step of a pass: a few such buffers stay in a core's cache
 _FEW = 1 << 14  # a pool of so many is sorted; a larger one is first bracketed
 _ZERO = -1e30  # stands for log 0: far below every log-ratio, and differences stay finite in float32
@@ -65,7 +64,8 @@ def solve_sorted(values: Array, masses: Array | None, target: Any) -> Array:
         first = n - min(max(ceil((1 - slack) * target), 1), n)
         reference = values[:, first : first + 1]
         sums = xp.cumulative_sum(xp.exp(values - reference), axis=-1)[:, first:]
-        quotients = (_count(sums) + (target - (n - 1 - first))) / sums
+        lacking: Any = np.arange(n - first) + (target - (n - 1 - first))
+        quotients = (lacking if isinstance(sums, np.ndarray) else like(lacking, sums)) / sums
     else:
         masses = xp.ones_like(values) if masses is None else masses
         tail = xp.flip(xp.cumulative_sum(xp.flip(masses, axis=-1), axis=-1), axis=-1)
@@ -75,14 +75,6 @@ def solve_sorted(values: Array, masses: Array | None, target: Any) -> Array:
         sums, lacking = xp.cumulative_sum(masses * xp.exp(values - reference), axis=-1), target - after
         quotients = xp.where(lacking > slack * target, lacking / sums, 0.0)
     return (xp.log(xp.max(quotients, axis=-1, keepdims=True)) - reference)[:, 0]
-
-
-def _count(values: Array) -> Array:
-    """Return 0, 1, …, n - 1 for rows of n numbers, where they live."""
-    if isinstance(values, np.ndarray):
-        return np.arange(values.shape[-1], dtype=values.dtype)[None]
-    xp = namespace(values)
-    return xp.cumulative_sum(xp.ones_like(values[:1, :]), axis=-1) - 1
 
 
 def solve_rows(values: Array, masses: Array | None, target: Any) -> Array:
@@ -99,7 +91,7 @@ def solve_rows(values: Array, masses: Array | None, target: Any) -> Array:
     """
     xp, n = namespace(values), values.shape[1]
     target = xp.reshape(target, (-1, 1)) if getattr(target, "ndim", 0) else target
-    if isinstance(values, np.ndarray) and len(values) > (step := max(1, _BLOCK // n)):
+    if isinstance(values, np.ndarray) and len(values) > (step := max(1, _TILE // n)):
         at = [slice(i, i + step) for i in range(0, len(values), step)]
         goals = [target[i, 0] for i in at] if getattr(target, "ndim", 0) else [target] * len(at)
         parts = zip(at, goals, strict=True)
@@ -121,41 +113,54 @@ def sort_values(values: Array, masses: Array | None) -> tuple[Array, Array | Non
     return xp.take_along_axis(values, order, axis=-1), xp.astype(masses, values.dtype, copy=False)
 
 
-def stable_order(group: Floats) -> Floats:
-    """Return the positions of numbers from 0 in their order; those of two bytes are counted, which is fast."""
-    few = group.max(initial=0) < 1 << 16
-    return np.argsort(group.astype(np.uint16) if few else group, kind="stable")
+def stable_order(numbers: Floats) -> Floats:
+    """Return the positions of whole numbers from 0 in ascending order, equal ones as they came.
+
+    Each is sorted in one word, with its position in the low bits: several times as fast as a stable argsort.
+    """
+    if np.all(numbers[1:] >= numbers[:-1]):
+        return np.arange(len(numbers))
+    bits = np.uint64(len(numbers).bit_length())
+    words = numbers.astype(np.uint64)
+    words <<= bits
+    words |= np.arange(len(words), dtype=np.uint64)
+    words.sort()
+    words &= (np.uint64(1) << bits) - np.uint64(1)
+    return words.view(np.int64)
 
 
 def solve_groups(values: Floats, masses: Floats | None, group: Floats, target: Floats) -> Floats:
     """Return log c of many problems of any size: `group` is the index of the problem of each number.
-
-    Groups are filled up to the next power of two with r = 0 and solved as rows, all of one size class at a time; large
-    ones are pools of their own. No running sum goes across groups: one that is 30 nats below another would lose all its
-    digits.
 
     Example:
         >>> x, group = np.log([4.0, 3.0, 1.0, 1.0, 0.5, 0.5]), np.array([0, 1, 0, 1, 0, 0])
         >>> np.exp(solve_groups(x, None, group, np.array([2.0, 2.0]))).round(3)
         array([0.5, 1. ])
     """
-    sizes = np.bincount(group, minlength=len(target))
-    order = stable_order(group)
+    order, sizes = stable_order(group), np.bincount(group, minlength=len(target))
+    return solve_segments(values[order], None if masses is None else masses[order], sizes, target)
+
+
+def solve_segments(values: Floats, masses: Floats | None, sizes: Floats, target: Floats) -> Floats:
+    """Return log c of many problems that lie one after another, each of its size.
+
+    Those of about one size, up to a factor of two, are filled up to the largest of them with r = 0 and solved as rows;
+    large ones are pools of their own. No running sum goes across problems: one that is 30 nats below another would lose
+    all its digits.
+    """
     ends = np.cumsum(sizes)
-    widths = 1 << np.ceil(np.log2(np.maximum(sizes, 1))).astype(np.int64)
-    log_c, is_large = np.full(len(target), -inf), sizes > _FEW
-    for row in np.flatnonzero(is_large & (target > 0)):
-        index = order[ends[row] - sizes[row] : ends[row]]
-        log_c[row] = solve_pool(values[index], None if masses is None else masses[index], float(target[row]))
-    for width in np.unique(widths[~is_large]):
-        rows = np.flatnonzero((widths == width) & ~is_large)
-        at = ends[rows, None] - np.arange(width, 0, -1)  # the last `width` places up to the end of each group
-        filled = at >= (ends - sizes)[rows, None]
-        index = order[np.where(filled, at, 0)]
-        x = np.where(filled, values[index], -inf)
-        m = None if masses is None else np.where(filled, masses[index], 0.0)
-        with np.errstate(all="ignore"):
-            log_c[rows] = solve_sorted(*sort_values(x, m), target[rows, None])
+    log_c, octave = np.full(len(target), -inf), np.ceil(np.log2(np.maximum(sizes, 1)))
+    for row in np.flatnonzero((sizes > _FEW) & (target > 0)):
+        at = slice(ends[row] - sizes[row], ends[row])
+        log_c[row] = solve_pool(values[at], None if masses is None else masses[at], float(target[row]))
+    for size_class in np.unique(octave[sizes <= _FEW]):
+        problems = (octave == size_class) & (sizes <= _FEW)
+        filled = np.arange(sizes[problems].max(), 0, -1) <= sizes[problems, None]
+        x, m, here = np.full(filled.shape, -inf), np.zeros(filled.shape), np.repeat(problems, sizes)
+        x[filled] = values[here]
+        if masses is not None:
+            m[filled] = masses[here]
+        log_c[problems] = solve_rows(x, None if masses is None else m, target[problems])
     return log_c
 
 
@@ -256,10 +261,9 @@ def _partition(
             below += float(np.sum(m * ratios, where=~between, dtype=np.float64))
             above += float(np.sum(m, where=saturated, dtype=np.float64))
         np.greater(between, saturated, out=between)
-        index = np.flatnonzero(between)
-        inside.append(tile[index])
+        inside.append(tile[between])
         if masses is not None:
-            weights.append(m[index])
+            weights.append(m[between])
     value, weight = np.concatenate(inside), None if masses is None else np.concatenate(weights)
     if group is None:
         return max(below, 0.0), above, value, weight

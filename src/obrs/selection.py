@@ -186,7 +186,7 @@ def _check_pool(
         raise InputError(f"ids must have the shape of log_ratio {values.shape}, got {keys.shape}")
     # In the order of their ids, no sum and no tie depends on how the candidates came.
     order: Any = slice(None) if ids is None else np.argsort(keys, kind="stable")
-    costs, position = None if costs is None else costs[order], np.arange(len(values))[order]
+    costs, position = None if costs is None else costs[order], keys if ids is None else order
     pool = _Pool(values[order], group[order], need, keys[order], position, costs, negative[order])
     _check_need(pool, labels, shares)
     return x, pool
@@ -240,13 +240,9 @@ def _probabilities(pool: _Pool) -> Floats:
 
 def random_order(ids: Ints, seed: int) -> Ints:
     """Return the positions of ids in random order."""
-    # The high bits of random words are sorted with the position in the low bits: five times as fast as argsort. They
-    # leave at least 38 random bits below 2^26 ids; where those tie, position decides.
-    bits = np.uint64(len(ids).bit_length())
-    low = (np.uint64(1) << bits) - np.uint64(1)
+    # As many high bits as leave room for the position: at least 38 below 2^26 ids. Where those tie, position decides.
     keys = words(ids, range(_ORDER, _ORDER + 1), seed=seed, purpose=Purpose.SELECT)[:, 0]
-    order = np.sort(keys & ~low | np.arange(len(ids), dtype=np.uint64)) & low
-    return np.asarray(order.astype(np.intp))
+    return stable_order(keys >> np.uint64(len(ids).bit_length()))
 
 
 def draw_uniforms(count: int, seed: int, column: int = _START) -> Floats:
@@ -259,7 +255,9 @@ def _shuffle(pool: _Pool, pi: Floats, seed: int) -> tuple[Ints, Ints]:
     """Return who has 0 < pi < 1 in random order, by group and sign, and how many each group has of both signs."""
     free = np.flatnonzero((pi > 0) & (pi < 1))
     order = free[random_order(pool.ids[free], seed)]
-    stratum = 2 * pool.group[order] + pool.negative[order]
+    if len(pool.need) == 1 and not pool.negative.any():
+        return order, np.array([[len(order), 0]])
+    stratum = (2 * pool.group + pool.negative)[order]
     return order[stable_order(stratum)], np.bincount(stratum, minlength=2 * len(pool.need)).reshape(-1, 2)
 
 
@@ -330,27 +328,31 @@ def _priority(pool: _Pool, seed: int) -> Ints:
 
     With signs, the negative of a group get their part of what is wanted of it, rounded down or up at random.
     """
-    key, possible = priority_key(pool.log_ratio, pool.ids, seed=seed), pool.log_ratio > -inf
-    cost = np.ones(len(key)) if pool.cost is None else pool.cost
+    key = priority_key(pool.log_ratio, pool.ids, seed=seed)
 
-    def take(at: Ints, most: Floats) -> Ints:
-        """Return those of the candidates `at` that come first by their keys and cost at most so much per group."""
-        if pool.cost is None and len(most) == 1 and most[0] < len(at):  # the others need no sorting
-            at = at[key[at] <= np.partition(key[at], int(most[0]))[int(most[0])]]
+    def take(key: Floats, most: Floats) -> Ints:
+        """Return those that come first by their keys, of which infinite ones are none, at most so much per group."""
+        at = np.flatnonzero(key < inf)
+        if pool.cost is None and len(most) == 1 and len(at) > (n := int(most[0])):
+            last = np.partition(key, n)[n]
+            if len(first := np.flatnonzero(key < last)) == n:  # nothing needs sorting but a tie
+                return first
+            at = np.flatnonzero(key <= last)
         at = at[np.argsort(key[at], kind="stable")]
         at = at[stable_order(pool.group[at])]
-        group, spent = pool.group[at], np.cumsum(cost[at])
+        group, spent = pool.group[at], np.cumsum(np.ones(len(at)) if pool.cost is None else pool.cost[at])
         before = np.concatenate([[0.0], spent])[np.searchsorted(group, np.arange(len(most)))]
         return np.asarray(at[spent <= (before + most)[group] + 1e-12 * spent[-1:]])
 
     if not pool.negative.any():
-        return take(np.flatnonzero(possible), pool.need)
+        return take(key, pool.need)
     part = pool.total(_probabilities(pool) * pool.negative)
     if pool.cost is None:
         part = np.floor(part + 1e-9 + draw_uniforms(len(part), seed) * (1 - 2e-9))
-    negative = take(np.flatnonzero(possible & pool.negative), part)
-    rest = pool.need - np.bincount(pool.group[negative], cost[negative], len(part))
-    return np.concatenate([negative, take(np.flatnonzero(possible & ~pool.negative), rest)])
+    negative = take(np.where(pool.negative, key, inf), part)
+    cost = None if pool.cost is None else pool.cost[negative]
+    rest = pool.need - np.bincount(pool.group[negative], cost, len(part))
+    return np.concatenate([negative, take(np.where(pool.negative, inf, key), rest)])
 
 
 DESIGNS: dict[str, Callable[[_Pool, int], Ints]]

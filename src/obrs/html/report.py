@@ -221,7 +221,7 @@ def slider(source: Source, groups: Groups | None = None, budget: float | None = 
     profile.rate(first)  # raises if it cannot be met
     least = 1 / profile.possible
     if groups is not None:
-        reach = Reach.measure(profile.log_ratio, groups)
+        reach = Reach.measure(groups.arrange(profile.log_ratio), groups.size)
         reach.check(np.full(len(groups.size), budget or 1e300), groups.labels)
         least, most = float(max(1 / reach.possible)), float(max(groups.size))
     elif source.ids is not None and source.cost is None:
