@@ -728,9 +728,9 @@ def tune(make):
     wrong["propose"] += () if plain else (shape(np.zeros((n, dim)), label), propose)
     given = make.one(model, model(np.arange(n)))
     with mock.patch.object(tuning, "_FEWEST", 60), mock.patch.object(tuning, "refit", short_refit):
-        found = quietly(make, obrs.tune, real, given, keep_recall=make.chance(0.5), wrong=wrong, **options)
+        result = quietly(make, obrs.tune, real, given, keep_recall=make.chance(0.5), wrong=wrong, **options)
     wrong = {"critic": NO_FUNCTIONS, "extra": WRONG["extra"], "propose": ()}
-    for tuned in filter(None, (found, found and make.answer(found.search.tune, make.budget()))):
+    for tuned in filter(None, (result, result and make.answer(result.search.tune, make.budget()))):
         changes, change = [change for _, change in tuned.rows], tuned.change
         assert finite(*changes)
         assert changes == sorted(changes)

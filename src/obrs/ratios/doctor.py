@@ -360,15 +360,15 @@ def _try_repairs(raw: Pair, off: str, rng: np.random.Generator) -> _Verdict:
     for name, call in _REPAIRS.items():
         folds = rng.permutation(len(sample[0])) % _FOLDS, rng.permutation(len(sample[1])) % _FOLDS
         try:
-            found, mapped = CALIBRATIONS[name](*sample), cross_fit(CALIBRATIONS[name], sample, folds)
+            fit, mapped = CALIBRATIONS[name](*sample), cross_fit(CALIBRATIONS[name], sample, folds)
         except (InputError, RatioError, MissingLibraryError):  # such as scores that separate the two kinds
             continue
         after = Evidence.measure(mapped, by=sample)
         informed = informed or after.tells()
         if after.tells() and not after.faults():
-            by = f"{found.slope:.3g} log r {found.intercept:+.3g}" if isinstance(found, Affine) else "an isotonic map"
+            by = f"{fit.slope:.3g} log r {fit.intercept:+.3g}" if isinstance(fit, Affine) else "an isotonic map"
             advice = Advice(call, _CALL.format(call))
-            return _Verdict("repairable", f"{off}; calibrated by {by}", advice, found, mapped)
+            return _Verdict("repairable", f"{off}; calibrated by {by}", advice, fit, mapped)
     what = "no monotone map makes it calibrated" if informed else "calibrated, they tell next to nothing"
     return _Verdict("unfit", f"{off}; {what}", _ANEW)
 
