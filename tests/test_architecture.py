@@ -39,7 +39,7 @@ HEAVY = {
     "tuning": {"torch"},
     "training": {"torch", "accelerate"},
     "ray": {"ray", "pyarrow"},
-    "cli": {"typer", "rich", "pyarrow"},
+    "cli": {"typer", "pyarrow"},
 }
 LEVEL = {part: level for level, part in enumerate(" ".join(LAYERS).split())}
 
