@@ -17,8 +17,8 @@ from ._checks import check_count
 from .errors import InputTypeError, MissingLibraryError, ObrsError
 from .files import Profiles, Reading, Scan, Selected, decide
 from .profile import Plan
+from .rivals.model import Model
 from .sampling import rejection
-from .sampling.model import Model
 from .sampling.proposals import concatenate, map_leaves
 from .sampling.samples import Samples
 from .scores import Batch, Source

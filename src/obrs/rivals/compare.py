@@ -11,11 +11,11 @@ from .._checks import check_budget, check_callable, check_count, check_list, che
 from .._text import html_table, lookup, text_table
 from ..errors import InputError, InputTypeError
 from ..groups import any_labels
-from ..sampling.model import Model, check_model
 from ..sampling.proposals import take
 from ..sampling.samples import Samples
 from .latent import BudgetedLatentRS, LatentRS
 from .mhgan import MHGAN
+from .model import Model, check_model
 from .refine import DDLS, DOT, DGflow
 from .simple import OBRS, SIR, Bare, DiscriminatorRejection, ExactRejection, PoolOBRS, TopK
 

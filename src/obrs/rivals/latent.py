@@ -19,11 +19,11 @@ from ..fitting.loop import descend, fit
 from ..fitting.penalty import gradient_penalty as slope_penalty
 from ..fitting.seeds import own_noise
 from ..rules import Budgeted
-from ..sampling.model import Model, check_model
 from ..sampling.proposals import concatenate, no_grad, score_batch, take, warn_of_train_mode
 from ..sampling.rejection import collect, stream
 from ..sampling.samples import Calls, Samples
 from ..types import Array
+from .model import Model, check_model
 
 __all__ = ["BudgetedLatentRS", "LatentRS", "LatentWeights", "fit_latent_weights", "fit_latent_weights_to_ratio"]
 

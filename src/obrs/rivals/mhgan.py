@@ -17,9 +17,9 @@ from .._progress import bar
 from .._text import unknown_name
 from ..draws import Purpose, uniform_columns
 from ..errors import ExhaustedError, InputError
-from ..sampling.model import Model, check_model
 from ..sampling.proposals import Batch, concatenate, length, propose_batch, score_batch, take, warn_of_train_mode
 from ..sampling.samples import Calls, Samples, join
+from .model import Model, check_model
 
 __all__ = ["MHGAN"]
 

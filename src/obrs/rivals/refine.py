@@ -23,9 +23,9 @@ from .._progress import bar
 from .._text import lookup
 from ..draws import Purpose, normal_columns
 from ..errors import InputError, InputTypeError, RatioError
-from ..sampling.model import Model, check_model
 from ..sampling.proposals import Batch, check_length, concatenate, map_leaves, no_grad, score_batch, warn_of_train_mode
 from ..sampling.samples import Calls, Samples, keep_all
+from .model import Model, check_model
 
 __all__ = ["DDLS", "DOT", "DGflow", "lipschitz"]
 

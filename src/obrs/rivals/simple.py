@@ -16,10 +16,10 @@ from ..draws import Purpose, uniform_columns
 from ..errors import InputError
 from ..groups import groups_of, sizes_of
 from ..rules import DRS, Unbudgeted
-from ..sampling.model import Model, check_model
 from ..sampling.proposals import concatenate, propose_batch, warn_of_train_mode
 from ..sampling.rejection import Run, fit_and_keep, sample
 from ..sampling.samples import Calls, Samples, join, keep_all, pick
+from .model import Model, check_model
 
 __all__ = ["OBRS", "SIR", "Bare", "DiscriminatorRejection", "ExactRejection", "PoolOBRS", "TopK"]
 

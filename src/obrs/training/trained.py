@@ -12,7 +12,7 @@ from .._files import as_path
 from ..critics import FINE_TUNE
 from ..errors import InputError
 from ..fitting.tensors import fill_module, read_tensors, subset, write_tensors
-from ..sampling.model import Model
+from ..rivals.model import Model
 from ..sampling.rejection import sample
 from ..sampling.samples import Samples
 

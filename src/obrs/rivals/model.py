@@ -1,7 +1,7 @@
 """A generator with its latent and its score: what the samplers of `obrs.rivals` work on."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,8 @@ from .._arrays import host_values, like, namespace
 from .._checks import check_callable, check_count, is_number
 from ..draws import normals, uniforms
 from ..errors import InputError, InputTypeError
+from ..sampling.proposals import Batch, check_length, torch_module
 from ..types import Array
-from .proposals import Batch, check_length, torch_module
 
 __all__ = ["Model", "check_model"]
 
@@ -29,8 +29,7 @@ class Model:
         log_ratio: Maps samples, and labels if there are any, to `log p(x) - log q(x)`, shape `(n,)`.
         dim: Length of the latent.
         real: Some real samples, for methods that start from one or train on them; with labels a tuple `(x, y)`.
-        like: An array or device that says where latents live; None for NumPy.
-        dtype: dtype of the latents; None for that of `like`.
+        like: An array or device that says where latents live, and the dtype of an array theirs; None for NumPy.
         labels: How labels are drawn: a number of classes that are equally frequent; how frequent each class is, one
             number per class; or `labels(ids) -> labels`. None for a model without.
 
@@ -48,7 +47,6 @@ class Model:
     dim: int
     real: Any = None
     like: Any = None
-    dtype: Any = None
     labels: int | Sequence[float] | Callable[[Any], Any] | None = None
 
     def __post_init__(self) -> None:
@@ -61,21 +59,21 @@ class Model:
 
     def latent(self, ids: Any, *, seed: int = 0) -> Array:
         """Return the latents with these ids."""
-        return normals(ids, self.dim, seed=seed, like=self.like, dtype=self.dtype)
+        return normals(ids, self.dim, seed=seed, like=self.like)
 
     def label(self, ids: Any, *, seed: int = 0) -> Array | None:
         """Return the labels with these ids, where the latents live if they are integers; None for a model without."""
         if self.labels is None:
             return None
         if callable(self.labels):
-            found = self.labels(np.asarray(ids))
-            check_length(found, len(ids), "labels")
+            y = self.labels(np.asarray(ids))
+            check_length(y, len(ids), "labels")
         else:
-            found = np.searchsorted(self._edges(), uniforms(ids, seed=seed), side="right")
-        if not is_numpy_array(found) or found.dtype.kind not in "iu":
-            return found
+            y = np.searchsorted(self._edges(), uniforms(ids, seed=seed), side="right")
+        if not is_numpy_array(y) or y.dtype.kind not in "iu":
+            return y
         z = self.latent(np.empty(0, np.int64))
-        return like(found, z, dtype=namespace(z).int64)
+        return like(y, z, dtype=namespace(z).int64)
 
     def propose(self, ids: Any, *, seed: int = 0) -> Batch:
         """Return the samples with these ids; with labels the tuple `(x, y)`."""
@@ -90,10 +88,7 @@ class Model:
         """Return the model without labels that makes samples of these labels, one latent each."""
         if y is None:
             return self
-        generate, log_ratio = self.generate, self.log_ratio
-        return replace(
-            self, generate=lambda z: generate(z, y), log_ratio=lambda x: log_ratio(x, y), real=None, labels=None
-        )
+        return Model(lambda z: self.generate(z, y), lambda x: self.log_ratio(x, y), self.dim, like=self.like)
 
     def _edges(self) -> Any:
         """Return where the uniforms of each class end."""
