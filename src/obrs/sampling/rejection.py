@@ -8,9 +8,8 @@ budget keeps a subset. If a run is cut short, its error carries what was kept.
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from inspect import signature
+from functools import lru_cache, partial
 from itertools import chain, count
 from math import ceil, inf
 from time import perf_counter
@@ -21,13 +20,13 @@ import numpy as np
 from .._checks import check_budget, check_callable, check_count, check_positive, check_seed, is_number, out_of_reach
 from .._progress import Tell, bar
 from ..choice import Choice, check_cap, choose
-from ..draws import Purpose, accept, words
+from ..draws import Purpose, uniform_columns, words
 from ..errors import ExhaustedError, InputError, InputTypeError, Interrupted
 from ..groups import Grouped, groups_of, sizes_of
 from ..rules import Budgeted
 from ..selection import inclusion_probability, select
 from ..types import Array, LogRatio, Proposal, Rule
-from .proposals import call, propose_batch, score_batch, warn_of_train_mode
+from .proposals import call, propose_batch, score_batch, take, warn_of_train_mode
 from .samples import Calls, Samples, first, join, keep_all, pick
 
 __all__ = ["Run", "collect", "fit_and_keep", "sample", "score_proposals", "stream"]
@@ -35,6 +34,7 @@ __all__ = ["Run", "collect", "fit_and_keep", "sample", "score_proposals", "strea
 PILOT = 4096  # proposals that a rule is fitted on; a pool of at most this size is drawn whole
 _MOST_PILOT = 16 * PILOT  # to which a pilot may grow for the sake of thin groups
 _PER_GROUP = 200  # proposals that the constant of a group should be fitted on
+_BLOCK = 1 << 14  # ids whose uniforms are drawn at a time
 
 _WAYS = ["n budget", "n budget cap", "n rule", "n pool", "proposed budget", "proposed rule"]
 _MORE = "allow more, or lower the budget K"
@@ -118,16 +118,16 @@ def sample(
     if way not in _WAYS or (pilot is not None and budget is None) or (max_proposed is not None and n is None):
         *ways, got = (f"({names.replace(' ', ', ')})" for names in (*_WAYS, way))
         raise InputError(f"sample takes one of {', '.join(ways)}, pilot with budget, max_proposed with n; got {got}")
-    if groups is None and shares is not None:
-        raise InputError("shares are of groups: say which, such as groups=lambda batch: batch[1]")
     if groups is not None:
         check_callable(groups, "groups", "a function groups(batch) -> labels")
+    elif shares is not None:
+        raise InputError("shares are of groups: say which, such as groups=lambda batch: batch[1]")
     counts = {"n": n, "proposed": proposed, "pool": pool, "pilot": pilot, "max_proposed": max_proposed}
     n, proposed, pool, pilot, most = (None if k is None else check_count(k, name) for name, k in counts.items())
     size = Run.batch_size if batch_size is None else check_count(batch_size, "batch_size")
-    begin = check_count(start, "start", least=0)
-    stop = begin + (most or proposed or inf)
-    run = Run(propose, log_ratio, size, seed, begin, stop, _deadline(max_seconds), progress)
+    start = check_count(start, "start", least=0)
+    deadline = _deadline(max_seconds)
+    run = Run(propose, log_ratio, size, check_seed(seed), start, start + (most or proposed or inf), deadline, progress)
     warn_of_train_mode(propose, log_ratio)
 
     if n is not None and (cap or isinstance(rule, Choice)):
@@ -139,7 +139,7 @@ def sample(
             return _keep_samples(run, n, rule)
         return fit_and_keep(run, n, lambda made: Choice.fit(made.log_ratio, row), -(-(pilot or PILOT) // row) * row)
     if rule is not None:
-        rule = _check_rule(rule, propose, n, groups, shares)
+        rule = _check_rule(rule, n, groups, shares)
         return _keep_shares(run, n, rule) if n is not None and _is_split(rule) else _keep_samples(run, n, rule)
     largest: Any = budget
     total = inf
@@ -199,7 +199,8 @@ def stream(
     end = inf if stop is None else check_count(stop, "stop", least=0)
     run, rule = Run(propose, log_ratio, check_count(batch_size, "batch_size"), stop=end), check_callable(rule, *_RULE)
     warn_of_train_mode(propose, log_ratio)
-    return _judge_batches(run.make(check_count(start, "start", least=0), inf, *shard), rule, check_seed(seed))
+    made, seed = run.make(check_count(start, "start", least=0), inf, *shard), check_seed(seed)
+    return (_judge(batch, rule, seed) for batch in made)
 
 
 def collect(
@@ -230,23 +231,19 @@ def collect(
     if not isinstance(batches, Iterable):
         raise InputTypeError(f"batches must be what stream yields, got {type(batches).__name__}")
     n, limit = check_count(n, "n"), inf if max_proposed is None else check_count(max_proposed, "max_proposed")
-    deadline, parts = _deadline(max_seconds), list[Samples]()
-
-    def limit_batches() -> Iterator[Samples]:
-        source, made, size = iter(batches), 0, 0
-        while not size or made + size <= limit:
+    deadline, source, size = _deadline(max_seconds), iter(batches), 0
+    with _Kept(n, n, lambda joined: joined) as kept:
+        while not size or kept.proposed + size <= limit:
             if perf_counter() >= deadline:
                 raise _Spent(f"the seconds allowed; {_MORE}")
             if (part := next(source, None)) is None:
-                return
+                break
             if not isinstance(part, Samples):
                 raise InputTypeError(f"batches must be what stream yields, got one of {type(part).__name__}")
-            yield part
-            made, size = made + part.proposed, part.executed
-
-    with _attach_partial(lambda: join(parts), n):
-        _gather(limit_batches(), parts, n)
-    return join(parts)
+            if kept.add(part):
+                break
+            size = part.executed
+    return kept.samples()
 
 
 @dataclass(frozen=True)
@@ -277,34 +274,106 @@ class Run:
                 yield score_proposals(self.propose, self.log_ratio, np.arange(low, high))
 
 
+def score_proposals(propose: Proposal, log_ratio: LogRatio, ids: Any) -> Samples:
+    """Make and score the proposals with these ids."""
+    begun = perf_counter()
+    x = propose_batch(propose, ids)
+    scores = score_batch(log_ratio, x, len(ids))
+    return keep_all(x, ids, scores, calls=Calls(len(ids), len(ids)), seconds=perf_counter() - begun)
+
+
 def _keep_samples(run: Run, n: int | None, rule: Any) -> Samples:
-    """Judge proposals by a rule until n are kept; without n, to the last one of the run."""
-    parts = list[Samples]()
+    """Keep what a rule accepts until there are n; without n, to the last proposal of the run."""
+    kept = _Kept(n, n, partial(_add_notes, run))
+    with bar("sampling", n or run.stop - run.start, run.progress) as kept.tell, kept:
+        _keep_accepted(kept, run.make(run.start), rule, run.seed)
+    return kept.samples()
 
-    def finish() -> Samples:
-        return _add_notes(run, join(parts))
 
-    with bar("sampling", n or run.stop - run.start, run.progress) as tell, _attach_partial(finish, n):
-        _gather(_judge_batches(run.make(run.start), rule, run.seed), parts, n, tell)
-    return finish()
+def _keep_accepted(kept: "_Kept", batches: Iterable[Samples], rule: Any, seed: int) -> None:
+    """Run rejection batch by batch, until enough is kept."""
+    for made in batches:  # draw ids, propose, score
+        accepted = _judge(made, rule, seed)  # decide
+        if kept.add(accepted):  # keep
+            return
+        if accepted.proposed < made.proposed:
+            hole = f"the proposals up to id {accepted.next_id}, and the next {rule.budget} all have r = 0"
+            raise _Spent(f"{hole}; raise the budget K, or look at the log-ratio")
+
+
+def _judge(made: Samples, rule: Any, seed: int) -> Samples:
+    """Keep what the rule accepts of some proposals, or of each K in a row what it chooses."""
+    begun = perf_counter()
+    if isinstance(rule, Choice):
+        k = rule.budget
+        index = choose(made.log_ratio.reshape(-1, k), rule, ids=made.ids[::k] // k, seed=seed)
+        rows = int(np.argmax(np.append(index < 0, True)))  # before the first that has nothing to choose
+        index, cost = np.arange(rows) * k + index[:rows], rows * k
+        made = replace(made, proposed=cost, calls=Calls(cost, cost), next_id=int(made.ids[0]) + cost, fixed="")
+    else:
+        log_a = np.asarray(rule(made.log_ratio, made.x), dtype=np.float64)
+        if log_a.shape != made.log_ratio.shape:
+            raise InputError(f"a rule must return one number per log-ratio, {made.log_ratio.shape}, got {log_a.shape}")
+        index = np.flatnonzero(_draw_uniforms(made.ids, seed) < np.exp(np.minimum(log_a, 0.0)))
+    x, log_ratio = take(made.x, index), made.log_ratio[index]
+    return replace(
+        made,
+        x=x,
+        ids=made.ids[index],
+        log_ratio=log_ratio,
+        log_weight=np.asarray(rule.log_weight(log_ratio, x), dtype=np.float64),
+        rule=rule,
+        seconds=made.seconds + perf_counter() - begun,
+    )
+
+
+def _draw_uniforms(ids: Any, seed: int) -> Any:
+    """Return the uniforms by which `accept` decides on consecutive ids."""
+    low, high = int(ids[0]), int(ids[-1]) + 1
+    starts = range(low - low % _BLOCK, high, _BLOCK)
+    return np.concatenate([_draw_block(start, seed)[max(low - start, 0) : high - start] for start in starts])
+
+
+@lru_cache(maxsize=4)  # small batches share a block: a call for each would cost more than the numbers
+def _draw_block(start: int, seed: int) -> Any:
+    return uniform_columns(start + np.arange(_BLOCK), range(1), seed=seed, purpose=Purpose.ACCEPT)[:, 0]
 
 
 def fit_and_keep(
     run: Run, n: int | None, fit: Callable[[Samples], Any], size: int, *, groups: Labels | None = None, most: int = 0
 ) -> Samples:
     """Fit a rule on the first `size` proposals, for thin groups on up to `most`; judge those and all others by it."""
-    made, parts = list[Samples](), list[Samples]()
+    pilot = _Kept(n, None, lambda made: _add_notes(run, replace(_judge(made, fit(made), run.seed), fixed="")))
+    kept = _Kept(n, n, partial(_add_notes, run))
+    with bar("sampling", n or run.stop - run.start, run.progress) as kept.tell:
+        with pilot:
+            for made in _make_first(run, size, groups, most=most):
+                pilot.add(made)
+            rule = fit(made := pilot.join())
+        with kept:
+            _keep_accepted(kept, chain([made], run.make(made.next_id)), rule, run.seed)
+    return kept.samples()
 
-    def finish() -> Samples:
-        kept = join(parts) if parts else replace(_judge(join(made), fit(join(made)), run.seed), fixed="")
-        return _add_notes(run, kept)
 
-    with bar("sampling", n or run.stop - run.start, run.progress) as tell, _attach_partial(finish, n):
-        _gather(_make_first(run, size, groups, most=most), made)
-        made[:] = [join(made)]
-        batches = chain(made, run.make(made[0].next_id))
-        _gather(_judge_batches(batches, fit(made[0]), run.seed), parts, n, tell)
-    return finish()
+def _make_first(run: Run, size: int, groups: Labels | None, *, most: int = 0) -> Iterator[Samples]:
+    """Make the first proposals, and up to `most` until each group has enough; warn of groups that have not."""
+    middle, seen = run.start + size, Counter[Any]()
+    for batch in chain(run.make(run.start, middle), run.make(middle, run.start + most)):
+        yield batch
+        if groups is not None:
+            found = groups_of(call(groups, batch.x), batch.log_ratio.shape)
+            seen.update(dict(zip(found.labels, found.size.tolist(), strict=True)))
+        if batch.next_id >= middle and min(seen.values(), default=_PER_GROUP) >= _PER_GROUP:
+            return
+    thin = {label: size for label, size in seen.items() if size < _PER_GROUP}
+    if thin and (most or batch.next_id >= middle):  # a pool that is cut short ends in an error
+        some = ", ".join(f"{label!r} ({size})" for label, size in thin.items())
+        enough = ceil(_PER_GROUP * seen.total() / min(thin.values()))
+        warnings.warn(
+            f"groups with fewer than {_PER_GROUP} proposals to fit their constants on: {some:.200}; "
+            f"{enough} proposals would be enough: raise pilot, or how many are made",
+            stacklevel=4,
+        )
 
 
 def _keep_shares(run: Run, n: int, rule: Grouped) -> Samples:
@@ -312,25 +381,22 @@ def _keep_shares(run: Run, n: int, rule: Grouped) -> Samples:
 
     The weights have the mean 1 in each group: averages under the target have the shares, too.
     """
-    ends, parts = np.cumsum(sizes_of(n, np.asarray(rule.shares))), list[Samples]()
+    ends = np.cumsum(sizes_of(n, np.asarray(rule.shares)))
 
-    def judge_groups() -> Iterator[Samples]:
-        kept, end = 0, run.start
-        for label, log_c, size in zip(rule.labels, rule.log_c, ends.tolist(), strict=True):
-            group_run = replace(run, propose=lambda ids, label=label: run.propose(ids, label))  # type: ignore[call-arg]
-            batches = _judge_batches(group_run.make(end), Budgeted(log_c), run.seed)
-            while kept < size and (part := next(batches, None)) is not None:
-                yield (part := first(part, size - kept))
-                kept, end = kept + len(part), part.next_id
-
-    def finish() -> Samples:
-        kept = join(parts)
-        levels = [w - (np.logaddexp.reduce(w) - np.log(max(len(w), 1))) for w in np.split(kept.log_weight, ends[:-1])]
+    def level_weights(kept: Samples) -> Samples:
+        by_group = np.split(kept.log_weight, ends[:-1])
+        levels = [w - (np.logaddexp.reduce(w) - np.log(max(len(w), 1))) for w in by_group]
         return _add_notes(run, replace(kept, rule=rule, log_weight=np.concatenate(levels)))
 
-    with bar("sampling", n, run.progress) as tell, _attach_partial(finish, n):
-        _gather(judge_groups(), parts, n, tell)
-    return finish()
+    kept, start = _Kept(n, n, level_weights), run.start
+    with bar("sampling", n, run.progress) as kept.tell, kept:
+        for label, log_c, end in zip(rule.labels, rule.log_c, ends.tolist(), strict=True):
+            group_run = replace(run, propose=lambda ids, label=label: run.propose(ids, label))  # type: ignore[call-arg]
+            batches = group_run.make(start)
+            while kept.number < end and (made := next(batches, None)) is not None:
+                kept.add(first(_judge(made, Budgeted(log_c), run.seed), end - kept.number))
+                start = kept.parts[-1].next_id
+    return kept.samples()
 
 
 def _keep_of_pool(run: Run, n: int, pool: int, groups: Labels | None, shares: Any, *, by_budget: bool) -> Samples:
@@ -338,11 +404,9 @@ def _keep_of_pool(run: Run, n: int, pool: int, groups: Labels | None, shares: An
 
     With groups, of each in proportion to its proposals, or as the shares say.
     """
-    parts = list[Samples]()
 
-    def finish() -> Samples:
-        begun, made, options = perf_counter(), join(parts), dict[str, Any]()
-        size = len(made) * n // pool
+    def choose_share(made: Samples) -> Samples:
+        begun, size, options = perf_counter(), len(made) * n // pool, dict[str, Any]()
         if groups is not None:
             labels = call(groups, made.x)
             equal = groups_of(labels, made.log_ratio.shape).size  # all groups keep the same share of their proposals
@@ -359,23 +423,64 @@ def _keep_of_pool(run: Run, n: int, pool: int, groups: Labels | None, shares: An
         log_weight, seconds = made.log_ratio[index] - log_pi, made.seconds + perf_counter() - begun
         return _add_notes(run, pick(made, index, log_weight=log_weight, seconds=seconds, fixed="pool"))
 
-    with bar("sampling", pool, run.progress) as tell, _attach_partial(finish, n):
-        _gather(_make_first(run, pool, groups, whole=True), parts, tell=tell)
-    return finish()
+    kept = _Kept(n, pool, choose_share)
+    with bar("sampling", pool, run.progress) as kept.tell, kept:
+        for made in _make_first(run, pool, groups):
+            kept.add(made)
+    return kept.samples()
 
 
-def _gather(batches: Iterable[Samples], parts: list[Samples], n: int | None = None, tell: Tell | None = None) -> None:
-    """Add one batch after the other to the parts until they have n samples; without n, all batches."""
-    kept = proposed = 0
-    for batch in batches:
-        parts.append(batch if n is None else replace(first(batch, n - kept), fixed=""))
-        kept, proposed = kept + len(parts[-1]), proposed + parts[-1].proposed
-        if tell is not None:
-            tell(proposed if n is None else kept, f"{kept / proposed:.3f} kept" if kept < proposed else "")
-        if kept == n:
+class _Kept:
+    """The parts that a run keeps while the block runs; every error that leaves it has them as `.partial`.
+
+    Args:
+        n: Samples wanted, for messages; None for as many as there are.
+        limit: How many are kept, of the last part the first; to leave the block with fewer is an error. None for all.
+        finish: Makes the result of what was kept.
+    """
+
+    def __init__(self, n: int | None, limit: int | None, finish: Callable[[Samples], Samples]) -> None:
+        self.n, self.limit, self.finish = n, limit, finish
+        self.parts, self.number, self.proposed = list[Samples](), 0, 0
+        self.tell: Tell | None = None
+
+    def add(self, part: Samples) -> bool:
+        """Add the first of a part, up to the limit; return whether it is reached."""
+        part = part if self.limit is None else first(part, self.limit - self.number)
+        self.parts.append(part)
+        self.number, self.proposed = self.number + len(part), self.proposed + part.proposed
+        if self.tell is not None:
+            note = f"{self.number / self.proposed:.3f} kept" if self.number < self.proposed else ""
+            self.tell(self.proposed if self.limit is None else self.number, note)
+        return self.number == self.limit
+
+    def join(self) -> Samples:
+        """Make one part of all; without a limit their number of proposals was fixed in advance."""
+        self.parts[:] = [join(self.parts)]
+        return self.parts[0] if self.limit is None else replace(self.parts[0], fixed="")
+
+    def samples(self) -> Samples:
+        """Return the result."""
+        return self.finish(self.join())
+
+    def __enter__(self) -> "_Kept":
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        if error is None and self.limit in (None, self.number):
             return
-    if n is not None:
-        raise _Spent(f"{proposed} proposals; {_MORE}")
+        try:
+            kept = self.samples()
+        except Exception:  # nothing was made yet, or no rule can be fitted: the first error is the one to show
+            kept = None
+        number = f"{0 if kept is None else len(kept)}{'' if self.n is None else f' of {self.n}'} samples"
+        if error is None or isinstance(error, _Spent):
+            raise ExhaustedError(f"kept {number} in {error or f'{self.proposed} proposals; {_MORE}'}", kept) from None
+        if isinstance(error, KeyboardInterrupt):
+            remedy = "" if kept is None else f"; go on with start={kept.next_id}"
+            raise Interrupted(f"interrupted with {number} kept{remedy}", kept) from error
+        if kept is not None or not hasattr(error, "partial"):  # an inner run may have left its own
+            error.partial = kept  # type: ignore[attr-defined]
 
 
 class _Spent(Exception):
@@ -384,84 +489,6 @@ class _Spent(Exception):
 
 def _deadline(max_seconds: float | None) -> float:
     return inf if max_seconds is None else perf_counter() + check_positive(max_seconds, "max_seconds")
-
-
-@contextmanager
-def _attach_partial(finish: Callable[[], Samples], n: int | None) -> Iterator[None]:
-    """Give every error that leaves the block what was kept before it, as `.partial`."""
-    try:
-        yield
-    except BaseException as error:
-        try:
-            kept = finish()
-        except Exception:  # nothing was made yet, or no rule can be fitted: the first error is the one to show
-            kept = None
-        number = f"{0 if kept is None else len(kept)}{'' if n is None else f' of {n}'} samples"
-        if isinstance(error, _Spent):
-            raise ExhaustedError(f"kept {number} in {error}", kept) from None
-        if isinstance(error, KeyboardInterrupt):
-            remedy = "" if kept is None else f"; go on with start={kept.next_id}"
-            raise Interrupted(f"interrupted with {number} kept{remedy}", kept) from error
-        if kept is not None or not hasattr(error, "partial"):  # an inner run may have left its own
-            error.partial = kept  # type: ignore[attr-defined]
-        raise
-
-
-def score_proposals(propose: Proposal, log_ratio: LogRatio, ids: Any) -> Samples:
-    """Make and score the proposals with these ids."""
-    begun = perf_counter()
-    x = propose_batch(propose, ids)
-    scores = score_batch(log_ratio, x, len(ids))
-    return keep_all(x, ids, scores, calls=Calls(len(ids), len(ids)), seconds=perf_counter() - begun)
-
-
-def _make_first(run: Run, size: int, groups: Labels | None, *, most: int = 0, whole: bool = False) -> Iterator[Samples]:
-    """Make the first proposals, and up to `most` until each group has enough; warn of groups that have not."""
-    middle, seen = run.start + size, Counter[Any]()
-    for batch in chain(run.make(run.start, middle), run.make(middle, run.start + most)):
-        yield batch
-        if groups is not None:
-            found = groups_of(call(groups, batch.x), batch.log_ratio.shape)
-            seen.update(dict(zip(found.labels, found.size.tolist(), strict=True)))
-        if batch.next_id >= middle and min(seen.values(), default=_PER_GROUP) >= _PER_GROUP:
-            return
-    if whole and batch.next_id < middle:
-        raise _Spent(f"{batch.next_id - run.start} proposals; {_MORE}")
-    if thin := {label: size for label, size in seen.items() if size < _PER_GROUP}:
-        some = ", ".join(f"{label!r} ({size})" for label, size in thin.items())
-        enough = ceil(_PER_GROUP * seen.total() / min(thin.values()))
-        warnings.warn(
-            f"groups with fewer than {_PER_GROUP} proposals to fit their constants on: {some:.200}; "
-            f"{enough} proposals would be enough: raise pilot, or how many are made",
-            stacklevel=5,
-        )
-
-
-def _judge_batches(batches: Iterable[Samples], rule: Any, seed: int) -> Iterator[Samples]:
-    """Yield what a rule keeps of each batch; with a hard cap, to the first row that has nothing to choose."""
-    for made in batches:
-        yield (kept := _judge(made, rule, seed))
-        if kept.proposed < made.proposed:
-            hole = f"the proposals up to id {kept.next_id}, and the next {rule.budget} all have r = 0"
-            raise _Spent(f"{hole}; raise the budget K, or look at the log-ratio")
-
-
-def _judge(made: Samples, rule: Any, seed: int) -> Samples:
-    """Keep what the rule accepts of some proposals, or of each K in a row what it chooses."""
-    begun = perf_counter()
-    if isinstance(rule, Choice):
-        k = rule.budget
-        index = choose(made.log_ratio.reshape(-1, k), rule, ids=made.ids[::k] // k, seed=seed)
-        rows = int(np.argmax(np.append(index < 0, True)))  # before the first that has nothing to choose
-        kept = pick(made, np.arange(rows) * k + index[:rows], rule=rule, fixed="")
-        kept = replace(kept, proposed=rows * k, calls=Calls(rows * k, rows * k), next_id=int(made.ids[0]) + rows * k)
-    else:
-        log_a = np.asarray(rule(made.log_ratio, made.x), dtype=np.float64)
-        if log_a.shape != made.log_ratio.shape:
-            raise InputError(f"a rule must return one number per log-ratio, {made.log_ratio.shape}, got {log_a.shape}")
-        kept = pick(made, np.flatnonzero(accept(log_a, made.ids, seed=seed)), rule=rule)
-    log_weight = np.asarray(rule.log_weight(kept.log_ratio, kept.x), dtype=np.float64)
-    return replace(kept, log_weight=log_weight, seconds=made.seconds + perf_counter() - begun)
 
 
 def _align_rows(run: Run, n: int, row: int) -> Run:
@@ -479,17 +506,11 @@ def _is_split(rule: Any) -> TypeGuard[Grouped]:
     return isinstance(rule, Grouped) and rule.left is not None
 
 
-def _check_rule(rule: Any, propose: Proposal, n: int | None, groups: Labels | None, shares: Any) -> Any:
+def _check_rule(rule: Any, n: int | None, groups: Labels | None, shares: Any) -> Any:
     """Return a rule that was given; a `Grouped` rule that was saved is told again where the labels are."""
     if _is_split(check_callable(rule, *_RULE)):
         if n is None or groups is not None:
             raise InputError(f"{_SPLIT}; leave out groups and proposed")
-        try:
-            signature(propose).bind(0, 0)
-        except TypeError:
-            raise InputTypeError(f"{_SPLIT}, but propose does not take two arguments") from None
-        except ValueError:  # a callable that tells no signature
-            pass
     elif shares is not None or (groups is not None and not isinstance(rule, Grouped)):
         raise InputError("groups and shares are for a rule that is still to be fitted; leave them out, or rule")
     return rule if groups is None else replace(rule, of=groups)
@@ -500,7 +521,6 @@ def _add_notes(run: Run, kept: Samples) -> Samples:
     notes: tuple[str, ...] = () if hasattr(run.log_ratio, "report") else (UNCHECKED,)  # a fitted ratio has one
     if getattr(run.log_ratio, "calibrated", True) is False:
         notes, kept = (_NO_RATIO,), replace(kept, log_weight=np.full(len(kept), np.nan))
-    rule = kept.rule
-    if isinstance(rule, Budgeted) and rule.rate and rule.budget and rule.rate * rule.budget > 1 + 1e-6:
+    if isinstance(rule := kept.rule, Budgeted) and rule.rate and rule.budget and rule.rate * rule.budget > 1 + 1e-6:
         notes += (f"exact rejection takes {1 / rule.rate:.3g} proposals per sample, less than the budget",)
     return replace(kept, notes=notes)
