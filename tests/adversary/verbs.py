@@ -401,8 +401,7 @@ def stream(make):
     assert proposal is None or len(proposal(np.arange(5))) == 5
     few = make.count(1, 9)
     batches = obrs.stream(propose, first_column, rule, batch_size=size)
-    limits = {"max_proposed": 1000, "max_seconds": 60.0, "wrong": {"batches": (3, None, [3])}}
-    kept = make.answer(obrs.collect, batches, few, **limits)
+    kept = make.answer(obrs.collect, batches, few, wrong={"batches": (3, None, [3])})
     assert kept is None or len(kept) == few
 
 

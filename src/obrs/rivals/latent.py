@@ -199,9 +199,10 @@ class _LatentSampler:
         if not isinstance(weights, LatentWeights):
             raise InputTypeError(f"weights must be LatentWeights, got {type(weights).__name__}")
         rule, propose = Budgeted(self._log_c(weights, model, seed)), partial(model.latent, seed=seed)
-        latents = stream(propose, lambda z: weights(z).log(), rule, batch_size=self.batch_size, seed=seed)
+        size, most = self.batch_size, self.max_proposed
+        latents = stream(propose, lambda z: weights(z).log(), rule, batch_size=size, seed=seed, stop=most)
         try:
-            return self._generate(model, collect(latents, n, max_proposed=self.max_proposed))
+            return self._generate(model, collect(latents, n))
         except ExhaustedError as error:  # carries latents
             error.partial = self._generate(model, error.partial)  # type: ignore[arg-type]
             raise

@@ -126,7 +126,7 @@ def sample(
     n, proposed, pool, pilot, most = (None if k is None else check_count(k, name) for name, k in counts.items())
     size = Run.batch_size if batch_size is None else check_count(batch_size, "batch_size")
     start = check_count(start, "start", least=0)
-    deadline = _deadline(max_seconds)
+    deadline = inf if max_seconds is None else perf_counter() + check_positive(max_seconds, "max_seconds")
     run = Run(propose, log_ratio, size, check_seed(seed), start, start + (most or proposed or inf), deadline, progress)
     warn_of_train_mode(propose, log_ratio)
 
@@ -203,23 +203,15 @@ def stream(
     return (_judge(batch, rule, seed) for batch in made)
 
 
-def collect(
-    batches: Iterable[Samples],
-    n: int,
-    *,
-    max_proposed: int | None = None,
-    max_seconds: float | None = None,
-) -> Samples:
+def collect(batches: Iterable[Samples], n: int) -> Samples:
     """Gather exactly `n` samples from a stream, and count the cost to the n-th.
 
     Args:
         batches: What `stream` yields.
         n: Samples wanted.
-        max_proposed, max_seconds: Give up before a batch, after the first, that would make more proposals, or after
-            this time.
 
     Raises:
-        ExhaustedError: Proposals or seconds ran out, or the stream ended; `.partial` has what was kept.
+        ExhaustedError: The stream ended; `.partial` has what was kept.
 
     Example:
         >>> from obrs import Budgeted, normals
@@ -230,19 +222,13 @@ def collect(
     """
     if not isinstance(batches, Iterable):
         raise InputTypeError(f"batches must be what stream yields, got {type(batches).__name__}")
-    n, limit = check_count(n, "n"), inf if max_proposed is None else check_count(max_proposed, "max_proposed")
-    deadline, source, size = _deadline(max_seconds), iter(batches), 0
+    n = check_count(n, "n")
     with _Kept(n, n, lambda joined: joined) as kept:
-        while not size or kept.proposed + size <= limit:
-            if perf_counter() >= deadline:
-                raise _Spent(f"the seconds allowed; {_MORE}")
-            if (part := next(source, None)) is None:
-                break
+        for part in batches:
             if not isinstance(part, Samples):
                 raise InputTypeError(f"batches must be what stream yields, got one of {type(part).__name__}")
             if kept.add(part):
                 break
-            size = part.executed
     return kept.samples()
 
 
@@ -485,10 +471,6 @@ class _Kept:
 
 class _Spent(Exception):
     """A run has used up what it was given: how much, and what to do."""
-
-
-def _deadline(max_seconds: float | None) -> float:
-    return inf if max_seconds is None else perf_counter() + check_positive(max_seconds, "max_seconds")
 
 
 def _align_rows(run: Run, n: int, row: int) -> Run:
