@@ -20,7 +20,7 @@ from obrs._checks import check_count
 from obrs._text import lookup
 from obrs.draws import normals, uniforms
 from obrs.errors import InputError
-from obrs.fitting.tensors import fill_module, read_tensors, write_tensors
+from obrs.fitting.tensors import check_module, read_tensors, write_tensors
 from obrs.models.registry import build
 
 from .data.images import Pixels, load
@@ -179,7 +179,8 @@ def load_part(name: str, seed: int = 0, part: str = "generator", home: str = "")
         raise InputError(f"there is no {name}-{seed}-{part} in {folder}; there are: {known}")
     tensors, facts = read_tensors(path, f"a {part} of the image experiments")
     network = build(facts["spec"]).eval().requires_grad_(False)
-    fill_module(network, tensors, part, path)
+    check_module(network, tensors, part, path)
+    network.load_state_dict(tensors)
     return network
 
 

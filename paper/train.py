@@ -54,8 +54,6 @@ OWN: dict[str, Any] = {
     "divergence": "gan",
     "lr": (1e-3, 2e-3),  # of generator and critic; from these shares of the steps on they fall to a fiftieth
     "decay_from": (1.0, 1.0),
-    "noise": 0.0,  # falls to 0 linearly until this share of the steps
-    "noise_until": 1.0,
     "ema": 0.99,  # the generator is averaged from this step on
     "ema_start": 0,
     "start_from": "",
@@ -195,7 +193,7 @@ def losses(stage: Settings) -> Any:
 
 def _options(stage: Settings) -> dict[str, Any]:
     """Return the arguments of `obrs.train` for a stage."""
-    decay, start, noise, until = (stage[key] for key in ("ema", "ema_start", "noise", "noise_until"))
+    decay, start = stage["ema"], stage["ema_start"]
 
     def rate(value: float, begin: float) -> Callable[[float], float]:
         slope = 0.0 if begin == 1 else 0.98 / (1 - begin)
@@ -204,7 +202,6 @@ def _options(stage: Settings) -> dict[str, Any]:
     return {key: value for key, value in stage.items() if key in _PASSED and key != "new_critic"} | {
         "loss": losses(stage),
         "lr": tuple(map(rate, stage["lr"], stage["decay_from"])),
-        "noise": (lambda share: noise * max(1 - share / until, 0.0)) if noise and until else noise,
         "ema": (lambda step: decay if step >= start else 0.0) if decay else 0.0,
     }
 
@@ -249,7 +246,7 @@ def train(
         more: Any = {"start_from": done, "new_critic": fresh, "out": home, "progress": progress}
         done = obrs.train(generator or network, critic or fallback, samples, **_options(stage), **more)
         rows += [row | ({"stage": number} if len(each) > 1 else {}) for row in done.log]
-    return Trained(done.generator, done.critic, rows, done.state, folder)
+    return Trained(done.generator, done.critic, rows, done.state)
 
 
 def _check_same(folder: Path, settings: Settings) -> None:

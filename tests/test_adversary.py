@@ -88,7 +88,7 @@ WRONG = {
     "penalty of a step": lambda: step(r1=-1.0),
     "unlike shapes": lambda: step(fake=torch.zeros(4, 3)),
     **{f"{name} of train": lambda name=name, x=x: train(**{name: x}) for name, x in {
-        "loss": ("kl",), "betas": None, "lr": (), "ema": np.nan, "noise": -1.0, "r1": True, "warm_up": 1.5,
+        "loss": ("kl",), "betas": None, "lr": (), "ema": np.nan, "r1": True, "warm_up": 1.5,
         "latent": np.nan, "keep": 0, "log_every": np.inf, "save_every": {}, "out": object(), "start_from": 3,
     }.items()},
     "networks that do not fit": lambda: train(latent=7),

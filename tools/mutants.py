@@ -148,7 +148,7 @@ MUTANTS = [Mutant(*row) for row in (
     ("p(y) / q(y) upside down", "ratios/test_doctor.py::test_class_means_are_the_quotients_of_the_shares",
      "ratios/evidence.py", "+ log(len(part) / len(fake)) - log(share)", "- log(len(part) / len(fake)) + log(share)"),
     ("1/K for K", "test_exact_loss_has_the_gradient_of_the_divergence_after_rejection",
-     "training/losses.py", "-torch.exp(-cut.log_rate) * of.dual", "-torch.exp(cut.log_rate) * of.dual"),
+     "training/losses.py", "-torch.exp(-cut.log_rate) * of.f", "-torch.exp(cut.log_rate) * of.f"),
     ("<= for <: the largest ratio has a gradient",
      "training/test_losses.py::test_the_exact_loss_has_no_gradient_beyond_exact_rejection",
      "budget.py", "~(log_ratio <= threshold)", "~(log_ratio < threshold)"),

@@ -84,7 +84,6 @@ def test_a_generator_step_descends_algorithm_2_and_leaves_the_critic_alone(pair,
     torch.testing.assert_close(gradients(generator), by_hand, rtol=1e-4, atol=1e-6)
     assert float(result.loss) == pytest.approx(float(loss.detach()), abs=1e-5)
     assert float(result.cut.log_c) == pytest.approx(float(log_c), abs=1e-5)
-    torch.testing.assert_close(result.outputs, log_r.detach())
 
 
 @pytest.mark.parametrize("name", ["dual", "exact", "paper_raw"])
@@ -100,12 +99,12 @@ def test_parts_of_a_batch_add_up_to_the_batch_with_one_c(monkeypatch, pair, x, n
     steps = []
     for parts in (1, 4):
         options = {"parts": parts, "loss": generator_loss(name)}
-        step = generator_step(generator, critic, generator_sgd, x[0], budget=1.001, noise=0.1 * x[2], **options)
+        step = generator_step(generator, critic, generator_sgd, x[0], budget=1.001, **options)
         of_generator = gradients(generator)
         mix = torch.linspace(0, 1, 32)
         options = {"parts": parts, "loss": critic_loss("gan"), "r1": 1.0, "gradient_penalty": 1.0, "mix": mix}
         losses = critic_step(critic, critic_sgd, x[0], x[1], **options)
-        steps.append((of_generator, gradients(critic), step.loss, step.outputs, *losses.values()))
+        steps.append((of_generator, gradients(critic), step.loss, *losses.values()))
         for network, sgd in pair:  # undo the steps
             with torch.no_grad():
                 for weight in network.parameters():
@@ -119,9 +118,9 @@ def test_c_of_an_earlier_step_is_used_as_it_is(pair, x):
     (generator, sgd), (critic, _) = pair
     options = {"loss": generator_loss("exact"), "budget": 1.01}
     first = generator_step(generator, critic, sgd, x[0], **options)
+    expected = generator_loss("exact")(critic(generator(x[1])).detach(), first.cut)
     second = generator_step(generator, critic, sgd, x[1], cut=first.cut, **options)
     assert second.cut is first.cut
-    expected = generator_loss("exact")(second.outputs, first.cut)
     assert float(second.loss) == pytest.approx(float(expected), abs=1e-6)
     assert generator_step(generator, critic, sgd, x[1], loss=generator_loss("dual")).cut is None
 

@@ -9,7 +9,7 @@ from typing import Any
 from .._files import as_path, rewrite
 from ..errors import InputError, MissingLibraryError
 
-__all__ = ["Facts", "Tensors", "fill_module", "first_difference", "read_tensors", "subset", "write_tensors"]
+__all__ = ["Facts", "Tensors", "check_module", "first_difference", "read_tensors", "subset", "write_tensors"]
 
 _FACTS = "obrs"  # where the facts are in the metadata of the file
 
@@ -58,11 +58,10 @@ def subset(tensors: Mapping[str, Any], prefix: str) -> Tensors:
     return {name[len(prefix) + 1 :]: x for name, x in tensors.items() if name.startswith(prefix + "/")}
 
 
-def fill_module(module: Any, tensors: Mapping[str, Any], what: str, path: str | Path) -> None:
-    """Copy weights into a module; raise if its architecture differs."""
+def check_module(module: Any, tensors: Mapping[str, Any], what: str, path: str | Path) -> None:
+    """Raise if weights are of another architecture than a module, which can load them otherwise."""
     if differs := first_difference(module, tensors):
         raise InputError(f"{path} was made by another {what}: {differs}; use that run's network")
-    module.load_state_dict(dict(tensors))
 
 
 def first_difference(module: Any, tensors: Mapping[str, Any]) -> str:

@@ -3,9 +3,9 @@
 from ..errors import MissingLibraryError
 
 try:
-    import torch as _  # noqa: F401
+    import accelerate as _  # noqa: F401  (which needs torch)
 except ImportError as error:
-    raise MissingLibraryError("train needs torch: pip install 'obrs[torch]'", name="torch") from error
+    raise MissingLibraryError("train needs torch and accelerate: pip install 'obrs[torch]'", name=error.name) from error
 
 from .losses import critic_loss, generator_loss
 from .step import critic_step, generator_step

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,12 +53,8 @@ def as_data(data: Any) -> Data:
     digest = hashlib.sha256()
     for tensor in tensors:
         digest.update(tensor.contiguous().numpy().data)
-
-    def batches(order: Iterator[Rows]) -> Iterator[tuple[Tensor, ...]]:
-        for rows in map(torch.from_numpy, order):
-            yield tuple(tensor[rows] for tensor in tensors)
-
-    return Data(tuple(samples.shape), tensors[1] if labels else None, digest.hexdigest()[:16], batches)
+    classes, name = tensors[1] if labels else None, digest.hexdigest()[:16]
+    return Data(tuple(samples.shape), classes, name, lambda order: (tuple(x[rows] for x in tensors) for rows in order))
 
 
 def _read_loader(loader: Any) -> Data:
@@ -114,3 +111,11 @@ class Draws:
         whole, share = (self.batch_size, *shape), self.batch_size // self.world
         x = kind(whole, generator=new_rng(self.seed, what, step, turn))
         return x[self.rank * share : (self.rank + 1) * share].to(self.device, non_blocking=True)
+
+    def latents(self, length: int, labels: Tensor | None, step: int, turn: int) -> tuple[Tensor, ...]:
+        """Return latents, and if the data have labels such, as frequent as there."""
+        z = self.draw(torch.randn, "latent", step, turn, length)
+        if labels is None:
+            return (z,)
+        rows = self.draw(partial(torch.randint, len(labels)), "fake labels", step, turn)
+        return z, labels.to(self.device)[rows]

@@ -28,9 +28,9 @@ References:
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import log
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -142,7 +142,7 @@ def generator_loss(name: str, of: str | FDivergence = "gan") -> GeneratorLoss:
             f"the generator loss paper_raw is for gan, the one divergence the paper prints with f(1) = -2 log 2, got "
             f"{record.name}; choose exact, or dual for plain training"
         )
-    return GeneratorLoss(name, build(_functions(record)), rejects=name in ("paper", "paper_raw", "exact"))
+    return GeneratorLoss(name, build(_steady(record)), rejects=name in ("paper", "paper_raw", "exact"))
 
 
 def first_output(x: Any, name: str = "fake") -> Tensor:
@@ -157,14 +157,6 @@ def first_output(x: Any, name: str = "fake") -> Tensor:
     return x if x.dtype in (torch.float32, torch.float64) else x.float()
 
 
-class _Functions(NamedTuple):
-    """Functions of log u of a divergence: f(u), f'(u) and f*(f'(u))."""
-
-    f: Fn
-    critic: Fn
-    dual: Fn
-
-
 def _raw_f(log_u: Tensor) -> Tensor:
     """Return `u log u - (u + 1) log(u + 1)`, the f of gan as the paper prints it: -2 log 2 at u = 1."""
     below = log_u.clamp(max=40.0)  # u log(1 + 1/u) is 1 to the last bit above
@@ -173,22 +165,22 @@ def _raw_f(log_u: Tensor) -> Tensor:
 
 # The record of `gan` keeps every digit around its zero, which takes ten operations on a few hundred numbers: at batch
 # 256 more time than solving for c. A loss is as well served by torch's own kernels.
-_GAN = _Functions(
-    f=lambda log_u: _raw_f(log_u) + 2 * log(2),
-    critic=logsigmoid,
-    dual=lambda log_u: softplus(log_u, threshold=40) - 2 * log(2),
-)
+_GAN: dict[str, Fn] = {
+    "f": lambda log_u: _raw_f(log_u) + 2 * log(2),
+    "critic": logsigmoid,
+    "f_star_of_f_prime": lambda log_u: softplus(log_u, threshold=40) - 2 * log(2),
+}
 # What grows at most linearly in log u, and needs no clamp.
-_LINEAR = {"js": {"f", "critic", "dual"}, "rkl": {"f", "dual"}, "kl": {"critic"}}
+_LINEAR = {"js": {*_GAN}, "rkl": {"f", "f_star_of_f_prime"}, "kl": {"critic"}, "gan": {*_GAN}}
 
 
-def _functions(record: FDivergence) -> _Functions:
+def _steady(record: FDivergence) -> FDivergence:
+    """Return the divergence with functions for training: of `gan` torch's own, of others clamped."""
     record.log_ratio([-1.0])  # raises if the critic of this divergence does not determine the ratio
-    if record.name == "gan":
-        return _GAN
-    given = {"f": record.f, "critic": record.critic, "dual": record.f_star_of_f_prime}
+    given = _GAN if record.name == "gan" else {key: getattr(record, key) for key in _GAN}
     linear = _LINEAR.get(record.name, ())
-    return _Functions(**{key: fn if key in linear else _clamp(fn) for key, fn in given.items()})
+    steady: Any = {key: fn if key in linear else _clamp(fn) for key, fn in given.items()}
+    return replace(record, **steady)
 
 
 def _clamp(function: Fn) -> Fn:
@@ -197,18 +189,14 @@ def _clamp(function: Fn) -> Fn:
 
 
 def _variational(record: FDivergence) -> CriticLoss:
-    of = _functions(record)
-    return CriticLoss(record.name, lambda out: -of.critic(out), of.dual)
+    of = _steady(record)
+    return CriticLoss(record.name, lambda out: -of.critic(out), of.f_star_of_f_prime)
 
 
-def _kept_terms(f: Fn) -> Terms:
+def _kept_terms(f: Fn, x: Tensor, cut: Cut) -> Tensor:
     """Return the terms a/Z f(r Z/a) of what rejection keeps."""
-
-    def terms(x: Tensor, cut: Cut) -> Tensor:
-        log_kept = (x + cut.log_c).clamp(max=0.0) - cut.log_rate
-        return log_kept.exp() * f(x - log_kept)
-
-    return terms
+    log_kept = (x + cut.log_c).clamp(max=0.0) - cut.log_rate
+    return log_kept.exp() * f(x - log_kept)
 
 
 CRITIC_LOSSES: dict[str, CriticLoss] = {
@@ -218,13 +206,13 @@ CRITIC_LOSSES: dict[str, CriticLoss] = {
 }
 """Losses of critics by name; `critic_loss` also makes those of other divergences."""
 
-GENERATOR_LOSSES: dict[str, Callable[[_Functions], Terms]] = {
-    "dual": lambda of: lambda x, cut: -of.dual(x),
+GENERATOR_LOSSES: dict[str, Callable[[FDivergence], Terms]] = {
+    "dual": lambda of: lambda x, cut: -of.f_star_of_f_prime(x),
     "non_saturating": lambda of: lambda x, cut: -of.critic(x),
     "hinge": lambda of: lambda x, cut: -x,
     "wgan": lambda of: lambda x, cut: -x,
-    "paper": lambda of: _kept_terms(of.f),
-    "paper_raw": lambda of: _kept_terms(_raw_f),
-    "exact": lambda of: lambda x, cut: -torch.exp(-cut.log_rate) * of.dual(cut.log_u(x)),
+    "paper": lambda of: lambda x, cut: _kept_terms(of.f, x, cut),
+    "paper_raw": lambda of: lambda x, cut: _kept_terms(_raw_f, x, cut),
+    "exact": lambda of: lambda x, cut: -torch.exp(-cut.log_rate) * of.f_star_of_f_prime(cut.log_u(x)),
 }
-"""Terms of generator losses by name, from the functions of a divergence; call `generator_loss` instead."""
+"""Terms of generator losses by name, of a divergence; call `generator_loss` instead."""

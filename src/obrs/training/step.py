@@ -90,10 +90,9 @@ def critic_step(
 
 
 class GeneratorStep(NamedTuple):
-    """Loss and critic's outputs of a generator's step, and c and Z that it used; the next steps may use them again."""
+    """Loss of a generator's step, and c and Z that it used; the next steps may use them again."""
 
     loss: Tensor
-    outputs: Tensor
     cut: Cut | None
 
 
@@ -106,7 +105,6 @@ def generator_step(
     loss: Any,
     budget: Any = None,
     cut: Cut | None = None,
-    noise: Tensor | None = None,
     parts: int = 1,
     process_group: Any = None,
 ) -> GeneratorStep:
@@ -121,7 +119,6 @@ def generator_step(
         loss: From `generator_loss`, or its name.
         budget: K, if the loss rejects: c is solved on the log-ratios of the whole batch, of all processes.
         cut: c of an earlier step, instead of solving for it.
-        noise: Added to the samples before the critic sees them.
         parts, process_group: As for `critic_step`. c is one for all parts: their log-ratios are computed ahead.
 
     Example:
@@ -129,18 +126,15 @@ def generator_step(
         >>> generator, critic = nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 1), nn.Flatten(0))
         >>> adam = torch.optim.Adam(generator.parameters())
         >>> step = generator_step(generator, critic, adam, torch.randn(8, 2), loss=generator_loss("exact"), budget=2)
-        >>> step.outputs.shape, step.cut.log_c.shape
-        (torch.Size([8]), torch.Size([]))
+        >>> step.loss.shape, step.cut.log_c.shape
+        (torch.Size([]), torch.Size([]))
     """
     loss = generator_loss(loss) if isinstance(loss, str) else loss
     parts = _check_step(optimiser, parts, loss, generator=generator, critic=critic)
-    if loss.rejects and budget is None and cut is None:
-        raise InputError("a loss that rejects needs budget=, or the cut= of an earlier step")
-    batches = [*zip(_split(z, parts, "z"), [None] * parts if noise is None else noise.chunk(parts), strict=True)]
+    batches = _split(z, parts, "z")
 
-    def score(latent: tuple[Tensor, ...], extra: Tensor | None) -> Tensor:
-        made = generator(*latent)
-        return critic(made if extra is None else made + extra, *latent[1:])
+    def score(latent: Tensor, *labels: Tensor) -> Tensor:
+        return critic(generator(latent, *labels), *labels)
 
     def solve(outputs: Tensor) -> Cut:  # a NaN shows in the loss
         return solve_cut(first_output(outputs).detach(), budget, check=False, process_group=process_group)
@@ -149,7 +143,7 @@ def generator_step(
         with torch.no_grad():
             cut = solve(torch.cat([score(*batch) for batch in batches]))
     weights = [weight for group in optimiser.param_groups for weight in group["params"] if weight.requires_grad]
-    losses, seen = [], []
+    losses = []
     optimiser.zero_grad(set_to_none=True)
     for batch in batches:
         outputs = score(*batch)
@@ -157,10 +151,9 @@ def generator_step(
         value = loss(outputs, cut)
         (value / parts).backward(inputs=weights)  # and no gradient in the critic's weights
         losses.append(value.detach())
-        seen.append(outputs.detach())
     _average_gradients(optimiser, process_group)
     optimiser.step()
-    return GeneratorStep(torch.stack(losses).mean(), torch.cat(seen), cut if loss.rejects else None)
+    return GeneratorStep(torch.stack(losses).mean(), cut if loss.rejects else None)
 
 
 def _check_step(optimiser: Any, parts: int, loss: Any, **networks: Any) -> int:
