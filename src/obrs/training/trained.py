@@ -7,7 +7,6 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from math import exp, isfinite
 from pathlib import Path
-from time import perf_counter
 from typing import Any, NamedTuple
 
 import torch
@@ -140,7 +139,6 @@ class Run:
                     raise refusal
                 if start is not None:
                     self.load(start)
-                self.begun = perf_counter() - (self.rows[-1]["seconds"] if self.rows else 0.0)
                 if self.folder is not None:
                     (self.folder / "checkpoints").mkdir(exist_ok=True)
                     with rewrite(self.folder / "log.jsonl") as file:  # rows after the checkpoint will be made again
@@ -174,7 +172,7 @@ class Run:
             raise NotFiniteError(what, self.result(self.good))
         if self.cut is not None:  # c is infinite at K = 1
             means |= {"log_c": min(float(self.cut.log_c), 1e6), "rate": exp(float(self.cut.log_rate))}
-        self.rows.append({"step": self.step, "seconds": round(perf_counter() - self.begun, 3), **means})
+        self.rows.append({"step": self.step, **means})
         if self.folder is not None:
             with (self.folder / "log.jsonl").open("a") as file:
                 file.write(json.dumps(self.rows[-1]) + "\n")
