@@ -39,8 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(USAGE)
         return 0
     commands = {"list": _list, "redraw": _redraw, "fetch": _fetch, "train": _train}
-    command = commands.get(words[0], _run)
-    return guard(lambda: command(words if command is _run else words[1:]))
+    return guard(commands[words[0]], words[1:]) if words[0] in commands else guard(_run, words)
 
 
 def _run(words: list[str]) -> None:

@@ -201,12 +201,12 @@ def complain(text: str) -> None:
     sys.stderr.write(f"{f'process {rank()}: ' if rank() else ''}{' '.join(text.split())}\n")
 
 
-def guard(work: Callable[[], object]) -> int:
+def guard(work: Callable[..., object], *arguments: Any) -> int:
     """Do the work of a command; return its exit code: 0, 2 for a mistake, 1 for a failure, 130 for Ctrl-C."""
     try:
         with warnings.catch_warnings():
             warnings.showwarning = lambda message, *where, **more: complain(f"warning: {message}")
-            work()
+            work(*arguments)
     except KeyboardInterrupt as error:
         complain(str(error) or "interrupted")
         return 130

@@ -111,7 +111,7 @@ def _one_model(config: Config, name: str) -> dict[str, Any]:
         results = [tuned, *map(search.tune, config.budgets[1:])]
         cells = {f"{each.budget:g}": _cell(each, *fresh) for each in results}
     facts |= {"fresh": len(fresh[0].features), "test": min(len(model.test), config.fresh)}
-    return facts | {"cells": cells, "parts": dict(search.seconds), "cpu_seconds": process_time() - begun}
+    return facts | {"cells": cells, "parts": dict(search.split.seconds), "cpu_seconds": process_time() - begun}
 
 
 def _samples(given: Any) -> Any:
@@ -130,7 +130,8 @@ def _fresh(model: Model, search: Any, n: int) -> tuple[Any, dict[str, Any]]:
         batches.append(model.propose(ids))
         return batches[-1]
 
-    pool = search.score(propose, [(range(search.start, search.start + n), search.candidates)])
+    scored = [(range(search.start, search.start + n), search.candidates)]
+    pool = search.split.pool(propose, lambda batch: batch.x[:, :1], scored, "confirm")
     x, distances = np.concatenate([np.asarray(_samples(batch), dtype=np.float32) for batch in batches]), {}
     for name, judge in model.judges.items():
         real, fake = (np.asarray(judge(samples), dtype=np.float64) for samples in (model.test[:n], x))

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 from obrs import tuning  # noqa: E402
 from obrs.metrics.cells import Cells  # noqa: E402
 from obrs.ratios.pools import Recipe  # noqa: E402
-from obrs.tuning import Pool, Search, Tuned, load, tune  # noqa: E402
+from obrs.tuning import Pool, Search, Split, Tuned, load, tune  # noqa: E402
 
 
 def propose(ids):
@@ -196,7 +196,7 @@ def test_an_interrupted_search_says_that_nothing_is_confirmed(monkeypatch):
     def stop(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Search, "_confirm", stop)
+    monkeypatch.setattr(Search, "confirm", stop)
     monkeypatch.setattr(tuning, "refit", no_fit)
     tuned = tune(draw(1200), propose, budget=2, pool=1000, progress=False)
     assert str(tuned).startswith("the best so far by KL on cells at K = 2, not confirmed")
@@ -215,10 +215,9 @@ def search(rng, n, gain, sign=False):
     ]
     for each in scores:
         each["two"][:9] = -np.inf  # a candidate may say r = 0
-    result = Search(np.zeros((1200, 2)), None, None, None, None, None, 0, False)
-    result.pool, result.other_pool = (Pool(*each) for each in zip(scores, x, [None] * 2, reals, strict=True))
-    result.candidates, result.propose, result.start = dict.fromkeys(("one", "two"), lambda x: x), propose, 0
-    return result
+    split = Split(np.zeros((1200, 2)), None, None, None, None, None, 0, False)
+    pools = (Pool(*each) for each in zip(scores, x, [None] * 2, reals, strict=True))
+    return Search(split, dict.fromkeys(("one", "two"), lambda x: x), *pools, propose)
 
 
 def test_false_alarms_are_few_and_gains_are_found(monkeypatch):
@@ -274,11 +273,9 @@ def test_images_with_labels_are_judged_by_a_second_classifier():
         spoilt = np.where(noise[at, None, None, None], images[at][:, :, ::-1].copy(), images[at])
         return torch.from_numpy(spoilt), torch.from_numpy(label[at])
 
-    tuned = tune((images, label), model, budget=2, pool=1600, extra={"upright": upright}, progress=False)
-    assert tuned.judge == "a second classifier"
-    assert any("one constant per class" in name for name, _ in tuned.rows)
-    if tuned.confirmed and tuning.installed_features():
-        assert any("EfficientNet-Lite0, which a candidate has seen and which is no judge" in x for x in tuned.notes)
+    found = tune((images, label), model, budget=2, pool=1600, extra={"upright": upright}, progress=False)
+    assert found.judge == "a second classifier"
+    assert any("one constant per class" in name for name, _ in found.rows)
 
 
 def upright(batch):

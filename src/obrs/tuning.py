@@ -42,7 +42,7 @@ from .sampling.samples import Samples
 from .selection import select
 from .types import LogRatio
 
-__all__ = ["Pool", "Recipe", "Search", "Tuned", "load", "tune"]
+__all__ = ["Pool", "Recipe", "Search", "Split", "Tuned", "load", "tune"]
 
 Floats = np.ndarray[Any, Any]
 Ratios = Mapping[str, Callable[[Any], Any]]  # log-ratios of batches, by name
@@ -56,7 +56,6 @@ _CLOSE = 24  # recipes, the best ones, among which a simple one is preferred
 _RECALL = 0.02  # of recall that may be lost
 _IN_CLASS = 20  # proposals of each class, to have a constant of its own
 _BLOCK = 500  # proposals at a time
-_SEEN = 4000  # samples of each kind that the features seen by a probe are computed of
 _SMALLER = (1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)  # budgets that may buy as much as the one that was asked for
 _SHOWN = 5  # rows of a table
 
@@ -115,17 +114,24 @@ def tune(
         (True, 100)
     """
     budget, half = check_budget(budget), check_count(pool, "pool", least=2 * _FEWEST) // 2
-    search, ids = Search(real, judge, pretrained, critic, extra, columns, check_seed(seed), progress), np.arange(half)
+    split = Split(real, judge, pretrained, critic, extra, columns, check_seed(seed), progress)
+    make, start, folds = propose, 0, list[Any]()  # ids to fit on, to choose by, to confirm by
     if callable(propose):
-        search.fit(propose, [(FIT_IDS + ids, ids, half + ids)], start=2 * half)
+        ids, start = np.arange(half), 2 * half
+        folds = [(FIT_IDS + ids, ids, half + ids)]
     else:
-        n = len(Batch.read(propose, columns, "fake").check("fake"))
+        make, n = partial(take, propose), len(Batch.read(propose, columns, "fake").check("fake"))
         if n < 4 * _FEWEST:
             raise InputError(f"fake has {n} samples, of which each half is fitted on; give at least {4 * _FEWEST}")
         fold = np.random.default_rng((seed, 40)).permutation(n) % 4  # two folds, each with two halves
         folds = [[np.flatnonzero(part) for part in (fold % 2 != i, fold == i, fold == i + 2)] for i in (0, 1)]
-        search.fit(partial(take, propose), folds)
-    return search.tune(budget, keep_recall=keep_recall)
+    split.announce(make, np.concatenate([ids for fold in folds for ids in fold]))
+    features, outputs = split.fit_classifiers()
+    ratios = [split.fit_candidates(make, fit, outputs) for fit, _, _ in folds]
+    choose, confirm = ([(fold[at], each) for fold, each in zip(folds, ratios, strict=True)] for at in (1, 2))
+    pools = split.pool(make, features, choose, "choose"), split.pool(make, features, confirm, "confirm")
+    search = Search(split, ratios[0], *pools, propose if start else None, start)
+    return search.tune(budget, keep_recall=keep_recall)  # weigh the pool by recipes, choose one, and confirm it
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,10 +140,9 @@ class Pool:
 
     scores: dict[str, Floats]  # by candidate
     features: Any  # those that decide
-    label: Any = None
-    real: Any = None  # the features that decide, of real samples
+    label: Any
+    real: Any  # the features that decide, of real samples
     ids: Any = None
-    seen: dict[str, tuple[Any, Any]] = field(default_factory=dict)  # by probes: real samples, and the first proposals
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -314,8 +319,8 @@ def _choose_judge(data: Batch, judge: Any, pretrained: Sequence[str] | None) -> 
     return "a second classifier" if image else _CELLS if data.shape == (2,) else "distance of the samples", None, probes
 
 
-class Search:
-    """The candidates, with their scores on a pool to choose by and on another one to confirm by; made by `tune`."""
+class Split:
+    """The real samples in parts, who judges, and how candidates are fitted and proposals scored on them."""
 
     def __init__(
         self, real: Any, judge: Any, pretrained: Any, critic: Any, extra: Any, columns: Any, seed: int, progress: Any
@@ -352,31 +357,15 @@ class Search:
         finally:
             self.seconds[part] = self.seconds.get(part, 0.0) + perf_counter() - begun
 
-    def fit(self, propose: Any, folds: Sequence[Sequence[Any]], start: int = 0) -> None:
-        """Fit judge and candidates, and score proposals; a fold has ids to fit on, to choose by, to confirm by."""
-        self.announce(propose, np.concatenate([ids for fold in folds for ids in fold]))
-        label_features: dict[str, Any] = {}
-        with self.time_part("classifiers"):
-            self.features = self.fit_judge()
-            if "features" in self.parts:
-                x, y = self.part("features").x, host_view(self.part("features").y)
-                label_features["classifier's outputs"] = classifier_features(x, y, seed=self.seed)
-                label_features |= {f"probe of {FEATURES[p].title}": probe_features(x, y, p) for p in self.probes}
-        ratios = [self.fit_candidates(propose, fold[0], label_features) for fold in folds]
-        choose, confirm = ([(fold[at], each) for fold, each in zip(folds, ratios, strict=True)] for at in (1, 2))
-        self.pool, self.other_pool = self.score(propose, choose, "choose"), self.score(propose, confirm, "confirm")
-        self.candidates, self.propose, self.start = ratios[0], propose if start else None, start
-
     def announce(self, propose: Any, ids: Any) -> None:
         """Print what the search will cost, by the time that a few proposals and their features take."""
         begun = perf_counter()
         first = Batch.read(propose_batch(propose, ids[:50]), self.columns, "propose")
         if self.progress is False or (self.progress is None and not sys.stderr.isatty()):
             return
-        also = ""
-        for features in map(FEATURES.__getitem__, self.probes):
-            features(first.x)
-            also += f" with {features.title}, which pretrained=() leaves out"
+        for name in self.probes:
+            FEATURES[name](first.x)
+        also = "".join(f" with {FEATURES[name].title}, which pretrained=() leaves out" for name in self.probes)
         seconds = (perf_counter() - begun) / len(first) * len(ids)
         sizes = ", ".join(f"{length(part):,} {name}" for name, part in self.parts.items())
         lines = [f"tune: {len(ids):,} proposals{also}, about {seconds:.0f} s", f"real samples: {sizes}"]
@@ -389,16 +378,22 @@ class Search:
                 yield propose_batch(propose, np.array(ids[start : start + _BLOCK]))
                 update(min(start + _BLOCK, len(ids)))
 
-    def fit_judge(self) -> Callable[[Batch], Any]:
-        """Return the features that decide, as a function of samples."""
-        if self.judge_features is not None:
-            given = as_features(self.judge_features)
-            return lambda batch: batch.features(given).x
-        if "judge" not in self.parts:
-            return lambda batch: batch.x.flatten(1).double()
-        real = self.part("judge")
-        own = critic_features(classifier_features(real.x, host_view(real.y), seed=self.seed + 1).function)
-        return lambda batch: Batch(batch.x).features(own).x
+    def fit_classifiers(self) -> tuple[Callable[[Batch], Any], dict[str, Any]]:
+        """Return the features that decide, as a function of samples, and those by name that candidates may use."""
+        outputs: dict[str, Any] = {}
+        with self.time_part("classifiers"):
+            if "features" in self.parts:
+                x, y = self.part("features").x, host_view(self.part("features").y)
+                outputs["classifier's outputs"] = classifier_features(x, y, seed=self.seed)
+                outputs |= {f"probe of {FEATURES[name].title}": probe_features(x, y, name) for name in self.probes}
+            if "judge" in self.parts:
+                x, y = self.part("judge").x, host_view(self.part("judge").y)
+                own = critic_features(classifier_features(x, y, seed=self.seed + 1).function)
+                return (lambda batch: Batch(batch.x).features(own).x), outputs
+        if self.judge_features is None:
+            return (lambda batch: batch.x.flatten(1).double()), outputs
+        given = as_features(self.judge_features)
+        return (lambda batch: batch.features(given).x), outputs
 
     def fit_candidates(self, propose: Any, ids: Any, label_features: Mapping[str, Any]) -> Ratios:
         """Fit every candidate on the real samples of its part, and on one set of proposals."""
@@ -425,44 +420,46 @@ class Search:
             add("samples")
         return candidates | self.own
 
-    def score(self, propose: Any, scored: Any, part: str = "") -> Pool:
+    def pool(self, propose: Any, judged: Callable[[Batch], Any], scored: Any, part: str) -> Pool:
         """Make and score proposals, by pairs of ids and candidates, beside a part of the real samples."""
         scores, features, labels = [], [], []
-        seen: dict[str, list[Any]] = {name: [] for name in self.probes if part == "confirm"}
         with self.time_part("proposals and scores"), no_grad():
             for ids, candidates in scored:
                 for given in self.blocks(propose, ids, "scores"):
                     batch = Batch.read(given, self.columns, "propose")
                     scores.append([score_batch(log_ratio, given, len(batch)) for log_ratio in candidates.values()])
-                    features.append(self.features(batch))
+                    features.append(judged(batch))
                     labels.append(batch.y)
-                    for name in seen if len(features) <= _SEEN // _BLOCK else ():
-                        seen[name].append(as_features(name)(batch.x))
-            real: Any = self.part(part) if part else None
             return Pool(
                 {name: np.concatenate(column) for name, *column in zip(candidates, *scores, strict=True)},
                 host_view(concatenate(features)),
                 None if labels[0] is None else host_view(concatenate(labels)),
-                None if real is None else host_view(self.features(real)),
+                host_view(judged(self.part(part))),
                 np.concatenate([ids for ids, _ in scored]),
-                {k: (host_view(as_features(k)(real.x[:_SEEN])), host_view(concatenate(v))) for k, v in seen.items()},
             )
 
-    def weights(self, recipe: Recipe, budget: float, pool: Pool) -> Floats:
-        """Return the probability of each proposal of a pool to be kept, by the rule of the pool that chooses."""
-        rule = recipe.rule(self.pool.scores, self.pool.label, budget)
-        return np.exp(np.asarray(rule(recipe.score(pool.scores, pool.label), pool.label), np.float64))
+
+@dataclass(frozen=True, eq=False)
+class Search:
+    """The candidates, with their scores on a pool to choose by and on another one to confirm by; made by `tune`."""
+
+    split: Split
+    candidates: Ratios
+    pool: Pool
+    other_pool: Pool
+    propose: Any = None
+    start: int = 0
 
     def tune(self, budget: float, *, keep_recall: bool = True) -> Tuned:
-        """Choose a recipe at a budget on the one pool, and confirm it on the other."""
-        budget, real, recipe = check_budget(budget), self.pool.real, None
+        """Weigh the one pool by recipes, choose one at a budget, and confirm it on the other pool."""
+        budget, real, recipe, split = check_budget(budget), self.pool.real, None, self.split
         change, measured = dict[Recipe, float](), dict[str, Any]()
-        with self.time_part("search"):
-            distance = Cells.fit(real).distance if self.judge == _CELLS else principal_distance(real)
+        with split.time_part("search"):
+            distance = Cells.fit(real).distance if split.judge == _CELLS else principal_distance(real)
             try:
-                self._compare(change, distance, budget)
-                recipe, notes = self._choose(budget, change, distance, keep_recall)
-                measured = {"notes": notes} if recipe is None else self._confirm(budget, recipe, distance)
+                self.weigh(change, distance, budget)
+                recipe, notes = self.choose(budget, change, distance, keep_recall)
+                measured = {"notes": notes} if recipe is None else self.confirm(budget, recipe, distance)
             except KeyboardInterrupt:
                 if not change:
                     raise
@@ -473,41 +470,46 @@ class Search:
             measured["notes"] = (*measured.get("notes", ()), note)
         rows = tuple((str(recipe), change[recipe]) for recipe in sorted(change, key=change.__getitem__))
         rule = recipe and recipe.rule(self.pool.scores, self.pool.label, budget)
-        measured |= {"propose": self.propose, "columns": self.columns, "start": self.start, "seed": self.seed}
-        seconds = tuple(self.seconds.items())
-        tuned = Tuned(budget, self.judge, rows, recipe, rule, seconds=seconds, search=self, **measured)
-        tuned = tuned.use(self.candidates)
+        measured |= {"propose": self.propose, "columns": split.columns, "start": self.start, "seed": split.seed}
+        measured |= {"seconds": tuple(split.seconds.items()), "search": self}
+        tuned = Tuned(budget, split.judge, rows, recipe, rule, **measured).use(self.candidates)
         return tuned if self.propose is not None else self._keep(tuned)
 
-    def _compare(self, change: dict[Recipe, float], distance: Any, budget: float) -> None:
-        """Search the recipes, greedily over coefficients, and fill in how each changes the distance, as a share."""
-        pool, sizes = self.pool, [int(np.sum(self.pool.label == label)) for label in self.shares]
-        ways = [ONE, PER_CLASS, CALIBRATED] if min(sizes, default=0) >= _IN_CLASS else [ONE]
-
-        def measure(recipes: Iterable[Recipe]) -> Recipe:
+    def weigh(self, change: dict[Recipe, float], distance: Any, budget: float) -> None:
+        """Weigh the pool by recipes, and fill in how each changes the distance, as a share."""
+        pool = self.pool
+        for recipes in self._rounds(change):
             new, lines = [], [np.ones(len(pool.features))]
             for recipe in recipes:
                 with suppress(BudgetError, RatioError):  # too many have r = 0, or a log-ratio is too large
-                    calibrated = recipe.calibrate(pool.scores, pool.label, self.shares)
+                    calibrated = recipe.calibrate(pool.scores, pool.label, self.split.shares)
                     lines.append(self.weights(calibrated, budget, pool))
                     new.append(calibrated)
             values = distance(pool.real, pool.features, np.stack(lines)).value
             change.update(zip(new, ((values[1:] - values[0]) / abs(values[0])).tolist(), strict=True))
-            return min(change, key=change.__getitem__)
 
-        sharp = ("oriented gradients", "samples") if self.image else ()
+    def _rounds(self, change: Mapping[Recipe, float]) -> Iterator[list[Recipe]]:
+        """Yield recipes: of one candidate; then the best so far with one more, while that helps; then it rescaled."""
+        pool, image = self.pool, self.split.image
+        sizes = [int(np.sum(pool.label == label)) for label in self.split.shares]
+        ways = [ONE, PER_CLASS, CALIBRATED] if min(sizes, default=0) >= _IN_CLASS else [ONE]
+        sharp = ("oriented gradients", "samples") if image else ()
         pairs = [(name, b) for name in self.candidates for b in (_SHARP if name in sharp else _MILD)]
-        before, best = None, measure(Recipe((pair,), way) for pair in pairs for way in ways)
+        yield [Recipe((pair,), way) for pair in pairs for way in ways]
+        before, best = None, min(change, key=change.__getitem__)
         while best is not before and (more := [pair for pair in pairs if pair[0] not in dict(best.coefficients)]):
-            before, best = best, measure(replace(best, coefficients=(*best.coefficients, pair)) for pair in more)
+            yield [replace(best, coefficients=(*best.coefficients, pair)) for pair in more]
+            before, best = best, min(change, key=change.__getitem__)
         score = best.score(pool.scores, pool.label)
-        spread = float(np.std(score[score > -np.inf])) or 1.0
-        measure(
-            replace(best, coefficients=tuple((name, b * times) for name, b in best.coefficients))
-            for times in (0.5, 2.0, max(_TOP_K / spread, 1.0))
-        )
+        scales = 0.5, 2.0, max(_TOP_K / (float(np.std(score[score > -np.inf])) or 1.0), 1.0)
+        yield [replace(best, coefficients=tuple((name, b * x) for name, b in best.coefficients)) for x in scales]
 
-    def _choose(self, budget: float, change: dict[Recipe, float], distance: Any, keep_recall: bool) -> tuple[Any, Any]:
+    def weights(self, recipe: Recipe, budget: float, pool: Pool) -> Floats:
+        """Return the probability of each proposal of a pool to be kept, by the rule of the pool that chooses."""
+        rule = recipe.rule(self.pool.scores, self.pool.label, budget)
+        return np.exp(np.asarray(rule(recipe.score(pool.scores, pool.label), pool.label), np.float64))
+
+    def choose(self, budget: float, change: dict[Recipe, float], distance: Any, keep_recall: bool) -> tuple[Any, Any]:
         """Return the simplest recipe no worse than the best by a standard error; None, and why, if it loses recall."""
         pool, best = self.pool, sorted(change, key=change.__getitem__)[:_CLOSE]
         lines = np.stack([self.weights(recipe, budget, pool) for recipe in best])
@@ -522,7 +524,7 @@ class Search:
                 return recipe, ()
         return None, (f"the best choices lose recall, {', '.join(losses)}; keep_recall=False takes them",)
 
-    def _confirm(self, budget: float, recipe: Recipe, distance: Any) -> dict[str, Any]:
+    def confirm(self, budget: float, recipe: Recipe, distance: Any) -> dict[str, Any]:
         """Measure what was chosen once more, on other proposals and other real samples."""
         pool, budgets, lines = self.other_pool, [1.0], [np.ones(len(self.other_pool.features))]
         for k in (budget, *(smaller for smaller in _SMALLER if smaller < budget)):
@@ -539,9 +541,6 @@ class Search:
             if more.value + more.standard_error >= 0:
                 notes.append(f"K = {k:g} buys as much: distance {_percent(curve.relative(line, 0))}")
                 break
-        for name, (real, fake) in pool.seen.items():
-            seen = principal_distance(real)(real, fake, np.stack(lines[:2])[:, : len(fake)]).relative(1, 0)
-            notes.append(f"{FEATURES[name].title}, which a candidate has seen and which is no judge: {_percent(seen)}")
         return {"change": change, "recall": recall, "confirmed": True, "notes": tuple(notes)}
 
     def _recall(self, recipe: Recipe, budget: float, pool: Pool) -> Estimate:
@@ -555,14 +554,13 @@ class Search:
         """Keep 1 in K of the samples that were given, of each class where each has a constant."""
         recipe, pools, label = tuned.recipe, (self.pool, self.other_pool), None
         order = np.argsort(np.concatenate([pool.ids for pool in pools]))
-        score, kept = np.zeros(len(order)), np.arange(len(order))
-        if recipe is not None:
-            score = np.concatenate([recipe.score(pool.scores, pool.label) for pool in pools])[order]
-        if recipe is not None and not tuned.plain:
-            n: Any = int(len(order) / tuned.budget)
-            if recipe.constants == PER_CLASS:
-                label = np.concatenate([pool.label for pool in pools])[order]
-                counts = zip(*np.unique(label, return_counts=True), strict=True)
-                n = {y: max(int(count / tuned.budget), 1) for y, count in counts}
-            kept = np.sort(np.asarray(select(score, n, groups=label, seed=tuned.seed)))
-        return replace(tuned, score=score, kept=kept)
+        score = [np.zeros(len(pool.ids)) if recipe is None else recipe.score(pool.scores, pool.label) for pool in pools]
+        tuned = replace(tuned, score=np.concatenate(score)[order], kept=np.arange(len(order)))
+        if recipe is None or tuned.plain:
+            return tuned
+        n: Any = int(len(order) / tuned.budget)
+        if recipe.constants == PER_CLASS:
+            label = np.concatenate([pool.label for pool in pools])[order]
+            counts = zip(*np.unique(label, return_counts=True), strict=True)
+            n = {y: max(int(count / tuned.budget), 1) for y, count in counts}
+        return replace(tuned, kept=np.sort(np.asarray(select(tuned.score, n, groups=label, seed=tuned.seed))))
