@@ -87,7 +87,8 @@ def load_trained(folder: str | Path, generator: nn.Module, critic: nn.Module) ->
     of_critic = subset(state.tensors, "critic")
     check_module(generator, weights, "generator", folder)
     check_module(critic, of_critic, "critic", folder)
-    generator.load_state_dict(weights), critic.load_state_dict(of_critic)
+    generator.load_state_dict(weights)
+    critic.load_state_dict(of_critic)
     return Trained(generator.eval(), critic.eval(), state.facts["log"], state)
 
 
