@@ -81,7 +81,6 @@ def test_the_rows_do_not_depend_on_files_order_batches_or_passes(tmp_path, monke
     monkeypatch.setattr(scores, "_ROWS", 777)
     monkeypatch.setattr(files, "HELD", 400)  # so that files are read in every pass, if n is more
     monkeypatch.setattr(_keys, "COLLECTED", 10)  # so that keys are counted twice
-    monkeypatch.setattr(_keys, "_WAITING", 3)
     for parts, order in ((7, np.random.default_rng(5).permutation(N)), (3, np.argsort(LOG_RATIO)), (1, None)):
         pool = write_pool(tmp_path / f"{parts}", parts=parts, order=order)
         for n in (1, 100, 5000, 19_950):
@@ -415,7 +414,8 @@ def test_rows_that_cannot_be_kept_are_not_held(tmp_path, monkeypatch):
     parquet.write_table(pa.table({"id": np.arange(5000), "log_ratio": log_ratio}), tmp_path / "a.parquet")
     _, reading, scan = files._open(tmp_path / "a.parquet", id="id")
     cells = _keys.Cells(np.zeros(1, np.uint64))
-    held = files.survey(scan, "a", reading, cells.locate, {"": 0}, files.HELD).held
+    count = lambda rows, *_: cells.locate(rows)  # noqa: E731
+    held = files.survey(scan, "a", reading, {"": 0}, count, _keys.tally, files.HELD).held
     assert len(held.key) == np.sum(log_ratio > -np.inf) <= 50
 
 

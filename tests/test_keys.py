@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from obrs import _keys
-from obrs._keys import Cells, Rows, add_up, find_threshold, gather, smallest
+from obrs._keys import Cells, Rows, Smallest, add_up, find_threshold, tally
 from obrs.draws import priority_key
 from obrs.errors import InputError
 
@@ -37,10 +37,10 @@ def make_pool(case, n, seed=0):
     elif case in ("one", "all"):
         need = 1 if case == "one" else n
     key = priority_key(log_r, id)
-    return Rows(np.floor(key * 20) / 20 if case == "tied" else key, id, group, cost, log_r, log_r), np.atleast_1d(need)
+    return Rows(np.floor(key * 20) / 20 if case == "tied" else key, id, group, cost), np.atleast_1d(need)
 
 
-NONE = Rows(*np.zeros((6, 0), int))
+NONE = Rows(*np.zeros((4, 0), int))
 
 
 def find(parts, need, held=NONE):
@@ -51,8 +51,15 @@ def find(parts, need, held=NONE):
         passes.append(function)
         return map(function, parts)
 
-    key, id, total = find_threshold(cells, gather(scan(cells.locate), add_up), need, held, scan)
+    key, id, total = find_threshold(cells, tally(scan(cells.locate)), need, held, scan)
     return key, id, total, len(passes)
+
+
+def smallest(parts, most):
+    few = Smallest(most, parts[0][0].dtype.type(10**9))
+    for part in parts:
+        few.add(part)
+    return few.columns()
 
 
 def split(rows, size):
@@ -64,18 +71,17 @@ def split(rows, size):
 def test_the_rows_below_the_threshold_are_those_of_a_sort(monkeypatch, case, collected):
     rows, need = make_pool(case, N)
     monkeypatch.setattr(_keys, "COLLECTED", max(collected, 2 * len(need)))
-    monkeypatch.setattr(_keys, "_WAITING", 3)
     kept = np.zeros(N, bool)
     for g in range(len(need)):
         members = np.flatnonzero((rows.group == g) & (rows.key < np.inf))
         members = members[np.lexsort((rows.id[members], rows.key[members]))]
         kept[members[np.cumsum(rows.cost[members]) <= need[g]]] = True
     key, id, total, passes = find(split(rows, 700), need)
-    assert np.array_equal(rows.before(key, id), kept)
+    assert np.array_equal(rows.precede(key, id), kept)
     assert total.tolist() == [kept.sum(), rows.cost[kept].sum()]
     assert passes <= (2 if collected > N else 4)
     for most in (N, N // 8):  # of rows that the first pass holds
-        same, _, again, fewer = find(split(rows, 700), need, Rows(*smallest([rows], most)))
+        same, _, again, fewer = find(split(rows, 700), need, Rows(*smallest(split(rows, 900), most)))
         assert (np.array_equal(same, key), np.array_equal(again, total)) == (True, True)
         assert fewer == 1 if most == N else fewer <= passes
     if case == "all":
@@ -83,7 +89,7 @@ def test_the_rows_below_the_threshold_are_those_of_a_sort(monkeypatch, case, col
 
 
 def test_rows_that_cannot_be_told_apart_are_an_error(monkeypatch):
-    same = Rows(np.zeros(N), *np.zeros((2, N), int), *np.ones((3, N), int))
+    same = Rows(np.zeros(N), *np.zeros((2, N), int), np.ones(N, int))
     with pytest.raises(InputError, match="tied for the last place"):
         find([same], np.array([2]))
     monkeypatch.setattr(_keys, "COLLECTED", 500)
@@ -115,7 +121,7 @@ def test_a_thousand_shards_merge_to_the_threshold_of_the_whole(monkeypatch, back
     monkeypatch.setattr(_keys, "COLLECTED", 10)  # so that a second count is needed, as with more rows
     size, rng, sizes = 200_000, np.random.default_rng(0), []
     ids, log_r = rng.permutation(size), rng.normal(size=size) * 2
-    rows = Rows(priority_key(log_r, ids), ids, np.zeros(size, int), np.ones(size, int), log_r, log_r)
+    rows = Rows(priority_key(log_r, ids), ids, np.zeros(size, int), np.ones(size, int))
     shards = np.array_split(np.arange(size), 1000)[:: -1 if backwards else 1]
 
     def scan(function):
@@ -124,12 +130,12 @@ def test_a_thousand_shards_merge_to_the_threshold_of_the_whole(monkeypatch, back
             yield pickle.loads(data)
 
     cells = Cells(np.zeros(1, np.uint64))
-    counts = gather(scan(lambda part: add_up([cells.locate(part)])), add_up)
+    counts = tally(scan(lambda part: add_up(cells.locate(part))))
     key, id, total = find_threshold(cells, counts, np.array([size // 4]), NONE, scan)
     last = np.sort(rows.key)[size // 4]
     assert (key[0], total[0], len(sizes)) == (last, size // 4, 3000)
     assert max(sizes) < 15_000  # 200 rows, not 2**22 cells
-    np.testing.assert_array_equal(rows.before(key, id), last > rows.key)
+    np.testing.assert_array_equal(rows.precede(key, id), last > rows.key)
 
 
 def test_the_smallest_do_not_depend_on_parts_or_their_order():
@@ -138,8 +144,8 @@ def test_the_smallest_do_not_depend_on_parts_or_their_order():
     expected = np.sort(np.argsort(x)[:1000])
     for order in (np.arange(50_000), rng.permutation(50_000), np.argsort(x)):
         parts = ((x[part], ids[part]) for part in np.array_split(order, 50))
-        value, id = gather(parts, lambda some: smallest(some, 1000))
+        value, id = smallest([*parts], 1000)
         np.testing.assert_array_equal(np.sort(id), np.sort(ids[expected]))
         np.testing.assert_array_equal(x[np.argsort(ids)[id]], value)
-    (tied,) = smallest([(np.zeros(9000),)], 10)
+    (tied,) = smallest([(np.zeros(900),)] * 10, 10)
     assert len(tied) == 9000, "rows of one id come together"

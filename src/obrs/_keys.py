@@ -8,7 +8,7 @@ References:
     | Priority Sampling for Estimation of Arbitrary Subset Sums (Duffield, Lund & Thorup, 2007)
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from math import inf
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from .errors import InputError
 
-__all__ = ["MOST_GROUPS", "Cells", "Rows", "add_up", "find_threshold", "gather", "order_keys", "smallest"]
+__all__ = ["MOST_GROUPS", "Cells", "Rows", "Smallest", "add_up", "find_threshold", "order_keys", "tally"]
 
 Array = np.ndarray[Any, Any]
 Columns = tuple[Array, ...]
@@ -24,7 +24,6 @@ Columns = tuple[Array, ...]
 _BITS = 22  # 2**22 cells are counted at most, in all groups
 MOST_GROUPS = 1 << _BITS - 3
 COLLECTED = 1 << 20  # rows that are collected at most
-_WAITING = 8  # parts that wait to be joined
 
 
 def order_keys(key: Array) -> Array:
@@ -35,8 +34,10 @@ def order_keys(key: Array) -> Array:
         array([0, 1, 2, 3, 4])
     """
     bits = (key + 0.0).view(np.int64)  # -0.0 becomes 0.0
-    flip = (bits >> 63).view(np.uint64) | np.uint64(1 << 63)  # all bits of a negative number, else the sign
-    return flip ^ bits.view(np.uint64)
+    flip = bits >> 63
+    flip |= np.int64(-1 << 63)  # all bits of a negative number, else the sign
+    bits ^= flip
+    return bits.view(np.uint64)
 
 
 class Rows(NamedTuple):
@@ -46,28 +47,46 @@ class Rows(NamedTuple):
     id: Array
     group: Array  # its number, from 0
     cost: Array  # a whole number
-    score: Array  # NaN if there is none; then r = 0 and the cost is 0
-    log_ratio: Array
 
     def take(self, index: Any) -> "Rows":
         """Return some of the rows, by a mask or by their numbers."""
         return Rows(*(column[index] for column in self))
 
-    def before(self, key: Array, id: Array) -> Array:
+    def precede(self, key: Array, id: Array) -> Array:
         """Return the mask of the rows with r > 0 that come before one of each group, by key and, at a tie, by id."""
         end = key[self.group]
-        tied = (self.key == end) & (end < inf)
-        return np.asarray((self.key < end) | (tied & (self.id < id[self.group])))
+        mask = np.asarray(self.key < end)
+        tied = np.flatnonzero(self.key == end)
+        mask[tied] = (end[tied] < inf) & (self.id[tied] < id[self.group[tied]])
+        return mask
 
 
-def gather(parts: Iterable[Any], join: Callable[[Sequence[Any]], Any]) -> Any:
-    """Join parts as they come, some at a time; without parts, return None."""
-    waiting: list[Any] = []
-    for part in parts:
-        waiting.append(part)
-        if len(waiting) == _WAITING:
-            waiting = [join(waiting)]
-    return join(waiting) if waiting else None
+class Smallest:
+    """The rows that are smallest in the first column: so many, and those that are tied with the last of them."""
+
+    def __init__(self, most: int, end: Any) -> None:
+        self.most = most
+        self.end = end  # only rows up to it can be among them
+        self.parts: list[Columns] = []
+        self.room = 2 * most  # rows that are added before the others are dropped
+
+    def add(self, columns: Columns) -> None:
+        """Add rows, with one array for each of their columns."""
+        at = np.flatnonzero(columns[0] <= self.end)
+        self.parts.append(tuple(column[at] for column in columns))
+        self.room -= len(at)
+        if self.room < 0:
+            self.columns()
+
+    def columns(self) -> Columns:
+        """Return the columns of the smallest rows."""
+        columns = join(self.parts)
+        if len(columns[0]) > self.most:
+            self.end = np.partition(columns[0], self.most - 1)[self.most - 1]
+            at = np.flatnonzero(columns[0] <= self.end)
+            columns = tuple(column[at] for column in columns)
+        self.parts, self.room = [columns], max(self.most, len(columns[0]))
+        return columns
 
 
 def join(parts: Iterable[Columns]) -> Columns:
@@ -75,32 +94,23 @@ def join(parts: Iterable[Columns]) -> Columns:
     return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
 
 
-def smallest(parts: Sequence[Columns], most: int) -> Columns:
-    """Return the rows that are smallest in the first column: so many, and those that are tied with the last."""
-    if len(parts[0][0]) >= most:  # few rows of later parts come before the last of these
-        end = parts[0][0].max()
-        parts = [parts[0], *(_up_to(end, part) for part in parts[1:])]
-    columns = join(parts)
-    return columns if len(columns[0]) <= most else _up_to(np.partition(columns[0], most - 1)[most - 1], columns)
-
-
-def _up_to(end: Any, columns: Columns) -> Columns:
-    at = np.flatnonzero(columns[0] <= end)
-    return tuple(column[at] for column in columns)
-
-
-def add_up(parts: Iterable[Columns]) -> Columns:
+def add_up(*parts: Columns) -> Columns:
     """Return the codes of all parts, which are their first column, in order, and the sums of the other columns."""
     code, *values = join(parts)
-    if len(code) and code.max() - (low := code.min()) <= 8 * len(code):  # so close that nothing needs to be sorted
-        at, code = code - low, np.flatnonzero(np.bincount(code - low))
-        sums, code = [np.bincount(at, value)[code] for value in values], code + low
-    else:
-        code, at = np.unique(code, return_inverse=True)
-        sums = [np.bincount(at, value) for value in values]
+    code, at = np.unique(code, return_inverse=True)
     if len(code) > 1 << _BITS:
         raise InputError("log-ratios lie too far apart to be counted")
-    return code, *sums
+    return code, *(np.bincount(at, value) for value in values)
+
+
+def tally(parts: Iterable[Columns]) -> Columns:
+    """Return the cells that have rows, in order, how many these are, and what they cost."""
+    sums = np.zeros((2, 1 << _BITS), np.int64)
+    for code, *values in parts:
+        for total, value in zip(sums, values, strict=True):
+            np.add.at(total, code, value.astype(np.int64, copy=False))
+    code = np.flatnonzero(sums[0])
+    return code, *sums[:, code]
 
 
 class Cells(NamedTuple):
@@ -124,14 +134,15 @@ class Cells(NamedTuple):
         return self._measure(rows)[0]
 
     def locate(self, rows: Rows) -> Columns:
-        """Return the cell of each row, by group, a one, and its cost: what `add_up` counts."""
+        """Return the cell of each row, by group, a one, and its cost: what `tally` counts."""
         rows, offset = self._measure(rows)
         cell = (offset >> np.uint64(self.shift)).view(np.int64)
-        return (rows.group << self.bits) | cell, np.ones(len(cell)), rows.cost
+        return (rows.group << self.bits) | cell, np.ones(len(cell), np.int64), rows.cost
 
     def _measure(self, rows: Rows) -> tuple[Rows, Array]:
         """Return the rows with r > 0 that are counted here, and how far above the least order each of them is."""
-        offset = order_keys(rows.key) - self.low[rows.group]  # what is less becomes the largest
+        offset = order_keys(rows.key)
+        offset -= self.low[rows.group]  # what is less becomes the largest
         inside = (rows.key < inf) & (offset <= np.uint64(2**self.width - 1))
         if inside.all():
             return rows, offset
@@ -183,7 +194,7 @@ def find_threshold(
             break
         if not cells.width:
             raise InputError(f"more than {COLLECTED:,} rows share one key; make their ids unique")
-        counts = gather(scan(cells.locate), add_up)
+        counts = tally(scan(cells.locate))
     if len(rows.key) < size:
         rows = Rows(*join(scan(cells.take)))
     rows = rows.take(np.lexsort((rows.id, rows.key, rows.group)))

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import reduce
 from importlib.metadata import version
 from math import inf
 from pathlib import Path
@@ -23,7 +24,7 @@ import numpy as np
 
 from ._checks import check_budget, check_count, check_ratios, check_seed
 from ._files import as_path, check_not_input, check_out, hold, rewrite
-from ._keys import MOST_GROUPS, Cells, Rows, add_up, find_threshold, gather, smallest
+from ._keys import MOST_GROUPS, Cells, Columns, Rows, Smallest, add_up, find_threshold, tally
 from ._progress import bar
 from ._text import name_in_errors
 from .critics import check_scores, to_log_ratio
@@ -112,14 +113,15 @@ class Reading:
     def scores(self, batch: Batch) -> tuple[Array, Array]:
         """Return scores, NaN where there is none, and their log-ratios, which are -inf there."""
         score = batch.numbers(self.column, skip_bad=self.skip_bad)
-        log_ratio, good = np.full(len(score), -inf), ~np.isnan(score)
+        bad = np.isnan(score)
         with name_in_errors(f"{batch.source.path}, column {self.column!r}"):
-            log_ratio[good] = to_log_ratio(score[good], self.kind, beta=self.beta)
+            log_ratio = to_log_ratio(np.where(bad, 0.5, score), self.kind, beta=self.beta)
+            log_ratio[bad] = -inf
             check_ratios(log_ratio)
         return score, log_ratio
 
-    def rows(self, batch: Batch, labels: Mapping[str, int]) -> Rows:
-        """Return what decides about the rows of a batch, with these numbers of the groups."""
+    def rows(self, batch: Batch, labels: Mapping[str, int]) -> tuple[Rows, Array, Array]:
+        """Return what decides about the rows of a batch, with these numbers of the groups; scores; and log-ratios."""
         score, log_ratio = self.scores(batch)
         id, cost, group = batch.ids(self.id), (~np.isnan(score)).astype(np.int64), np.zeros(len(batch), np.int64)
         if self.group is not None:
@@ -133,53 +135,66 @@ class Reading:
             if wrong.any():
                 raise batch.error(wrong, self.cost, "a cost is a whole number, such as tokens")
             cost *= given.astype(np.int64)
-        return Rows(priority_key(log_ratio, id, seed=self.seed), id, group, cost, score, log_ratio)
+        return Rows(priority_key(log_ratio, id, seed=self.seed), id, group, cost), score, log_ratio
 
 
 class Survey(NamedTuple):
     """What a first pass finds."""
 
-    counts: Any  # what was counted of the rows with r > 0
+    counts: Columns  # what was counted
     totals: Array  # what all rows of each group cost
     facts: Array  # how many rows have a score, how many have none, and a checksum of the scores
-    sample: Any  # hashes of ids, and scores, of the rows with the smallest hashes
+    sample: Columns  # hashes of ids, and scores, of the rows with the smallest hashes
     held: Rows  # those with the smallest keys
 
 
 def survey(
-    scan: Scan, where: str, reading: Reading, count: Callable[[Rows], Any], labels: Mapping[str, int], most: int = 0
+    scan: Scan,
+    where: str,
+    reading: Reading,
+    labels: Mapping[str, int],
+    count: Callable[[Rows, Array, Array], Columns],
+    total: Callable[[Iterable[Columns]], Columns],
+    most: int = 0,
 ) -> Survey:
-    """Make a first pass, and hold so many rows, those with the smallest keys.
+    """Make a first pass: count something of each batch, and the total; hold so many rows, those with the smallest keys.
 
     Scores that are all alike are an error, and scores that are hardly of their kind a warning.
     """
+    totals, facts = np.zeros(len(labels), np.int64), np.zeros(3, np.int64)
+    sample, held = Smallest(SAMPLED, 2**63 - 1), Smallest(most, np.finfo(float).max)  # all with r = 0 would be tied
 
     def look(batch: Batch) -> Survey:
-        rows = reading.rows(batch, labels)
-        good = ~np.isnan(rows.score)
-        facts = np.array([good.sum(), (~good).sum(), crc32(np.ascontiguousarray(rows.score).data)])
-        totals, sample = np.bincount(rows.group, rows.cost, len(labels)), (scramble(rows.id)[good], rows.score[good])
-        if not (possible := rows.key < inf).all():  # the others would all be tied for the last place
-            rows = rows.take(np.flatnonzero(possible))
-        in_memory = batch.source.table is not None
-        held = rows.take(slice(0)) if in_memory or not most else rows
-        part = Survey(count(rows), totals, facts, sample, held)
-        return join([part]) if in_memory else part  # Ray sends it
+        rows, score, log_ratio = reading.rows(batch, labels)
+        counts, totals = count(rows, score, log_ratio), np.bincount(rows.group, rows.cost, len(labels))
+        good = ~np.isnan(score)
+        facts = np.array([good.sum(), (~good).sum(), crc32(np.ascontiguousarray(score).data)])
+        known = slice(None) if good.all() else good
+        found = scramble(rows.id)[known], score[known]
+        if batch.source.table is None:
+            return Survey(counts, totals, facts, found, rows if most else rows.take(slice(0)))
+        few = Smallest(SAMPLED, 2**63 - 1)  # Ray sends it
+        few.add(found)
+        return Survey(add_up(counts), totals, facts, few.columns(), rows.take(slice(0)))
 
-    def join(parts: Sequence[Survey]) -> Survey:
-        counts, totals, facts, samples, held = zip(*parts, strict=True)
-        sample, rows = smallest(samples, SAMPLED), Rows(*smallest(held, most)) if most else held[0]
-        return Survey(add_up(counts), sum(totals), sum(facts), sample, rows)
+    def parts() -> Iterator[Columns]:
+        for part in scan(reading.names, look):
+            sample.add(part.sample)
+            held.add(part.held)
+            np.add(totals, part.totals.astype(np.int64), out=totals)
+            np.add(facts, part.facts, out=facts)
+            yield part.counts
 
-    found: Survey | None = gather(scan(reading.names, look), join)
+    counts = total(parts())
     where = f"{where}, column {reading.column!r}"
-    if found is None or not found.facts[0]:
+    if not facts[0]:
         raise InputError(f"{where}: no row has a score")
+    found = Survey(counts, totals, facts, sample.columns(), Rows(*held.columns()))
     with name_in_errors(where):
         doubt = check_scores(found.sample[1], reading.kind)
     if doubt:
         warnings.warn(f"{where} read as {reading.kind}: {doubt}", stacklevel=4)
-    return found._replace(totals=found.totals.astype(np.int64))
+    return found
 
 
 def scan_files(sources: Sequence[Source], progress: bool | None = None) -> Scan:
@@ -262,7 +277,7 @@ def decide(
     if len(labels) > MOST_GROUPS:
         raise InputError(f"at most {MOST_GROUPS:,} groups can be told apart, got {len(labels):,}")
     cells = Cells(np.zeros(len(labels), np.uint64))
-    seen = survey(scan, where, reading, cells.locate, labels, HELD)
+    seen = survey(scan, where, reading, labels, lambda rows, *_: cells.locate(rows), tally, HELD)
     if reading.id is not None and not repeats:
         _check_unique(scan, reading.id, seen.sample[0])
     code, _, cost = seen.counts
@@ -270,19 +285,19 @@ def decide(
     need = divide([*labels], possible, seen.totals, **sizes)
 
     def again(function: Callable[[Rows], Any]) -> Iterable[Any]:
-        return scan(reading.names, lambda batch: function(reading.rows(batch, labels)))
+        return scan(reading.names, lambda batch: function(reading.rows(batch, labels)[0]))
 
     ends, last, (kept, units) = find_threshold(cells, seen.counts, need, seen.held, again)
     if not kept:
         raise InputError(f"nothing is kept: the first row costs more than {need.sum()} units; ask for more")
 
     def keep(batch: Batch) -> Any:
-        rows = reading.rows(batch, labels)
-        mask = rows.before(ends, last)
+        rows, score, log_ratio = reading.rows(batch, labels)
+        mask = rows.precede(ends, last)
         table = batch.rows.filter(to_arrow(mask))
         if reading.added:
-            log_ratio, end = rows.log_ratio[mask], ends[rows.group[mask]]
-            weights = np.exp(np.minimum(log_ratio + end, 0.0)), np.maximum(log_ratio, -end), np.sign(rows.score[mask])
+            log_ratio, end = log_ratio[mask], ends[rows.group[mask]]
+            weights = np.exp(np.minimum(log_ratio + end, 0.0)), np.maximum(log_ratio, -end), np.sign(score[mask])
             for name, values in zip(reading.added, weights, strict=False):
                 table = table.append_column(name, to_arrow(values))
         return table
@@ -514,13 +529,15 @@ class Profiles(NamedTuple):
         if reading.cost or reading.group:
             raise InputError(why)
 
-        def count(rows: Rows) -> Any:
-            if reading.kind == "weight" and np.any(rows.score < 0):
+        def count(rows: Rows, score: Array, log_ratio: Array) -> Columns:
+            if reading.kind == "weight" and np.any(score < 0):
                 raise InputError(why)
-            cell = np.floor(rows.log_ratio / _WIDTH)
-            return cell.astype(np.int64), np.ones_like(cell), np.exp(rows.log_ratio - cell * _WIDTH)
+            log_ratio = log_ratio[log_ratio > -inf]
+            cell = np.floor(log_ratio / _WIDTH)
+            return cell.astype(np.int64), np.ones_like(cell), np.exp(log_ratio - cell * _WIDTH)
 
-        seen = survey(scan, where, reading, count, {"": 0})
+        nothing = np.zeros(0, np.int64), np.zeros(0), np.zeros(0)
+        seen = survey(scan, where, reading, {"": 0}, count, lambda parts: reduce(add_up, parts, nothing))
         (cell, number, ratio), (size, bad, _) = seen.counts, seen.facts
         if not len(cell):
             raise InputError(f"{where}, column {reading.column!r}: no row has r > 0")
