@@ -416,7 +416,7 @@ def test_rows_that_cannot_be_kept_are_not_held(tmp_path, monkeypatch):
     cells = _keys.Cells(np.zeros(1, np.uint64))
     count = lambda rows, *_: cells.locate(rows)  # noqa: E731
     held = files.survey(scan, "a", reading, {"": 0}, count, _keys.tally, files.HELD).held
-    assert len(held.key) == np.sum(log_ratio > -np.inf) <= 50
+    assert len(held[0]) == np.sum(log_ratio > -np.inf) <= 50
 
 
 def test_a_quotation_mark_that_is_never_closed_is_an_error_and_one_inside_a_cell_is_not(tmp_path):

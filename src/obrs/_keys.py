@@ -129,17 +129,13 @@ class Cells(NamedTuple):
         """How many bits of an order are not counted by."""
         return max(self.width - self.bits, 0)
 
-    def take(self, rows: Rows) -> Rows:
-        """Return the rows with r > 0 that are counted here."""
-        return self._measure(rows)[0]
-
     def locate(self, rows: Rows) -> Columns:
         """Return the cell of each row, by group, a one, and its cost: what `tally` counts."""
-        rows, offset = self._measure(rows)
+        rows, offset = self.take(rows)
         cell = (offset >> np.uint64(self.shift)).view(np.int64)
         return (rows.group << self.bits) | cell, np.ones(len(cell), np.int64), rows.cost
 
-    def _measure(self, rows: Rows) -> tuple[Rows, Array]:
+    def take(self, rows: Rows) -> tuple[Rows, Array]:
         """Return the rows with r > 0 that are counted here, and how far above the least order each of them is."""
         offset = order_keys(rows.key)
         offset -= self.low[rows.group]  # what is less becomes the largest
@@ -189,14 +185,14 @@ def find_threshold(
         kept += np.array([number[fits].sum(), cost[fits].sum()], np.int64)
         need = need - np.bincount(group[fits], cost[fits], len(need)).astype(np.int64)
         cells, size = cells.divide(code[over]), number[over].sum()
-        rows = cells.take(held)
+        rows, _ = cells.take(held)
         if len(rows.key) == size or size <= COLLECTED:
             break
         if not cells.width:
             raise InputError(f"more than {COLLECTED:,} rows share one key; make their ids unique")
         counts = tally(scan(cells.locate))
     if len(rows.key) < size:
-        rows = Rows(*join(scan(cells.take)))
+        rows = Rows(*join(rows for rows, _ in scan(cells.take)))
     rows = rows.take(np.lexsort((rows.id, rows.key, rows.group)))
     fits, over = _fill(rows.group, rows.cost, need)
     first, last = rows.take(over[over > 0]), rows.take(over[over > 0] - 1)

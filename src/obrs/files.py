@@ -64,10 +64,10 @@ class Reading:
     group: str | None = None  # None for one pool
     skip_bad: bool = False  # leave out rows whose score is no number, instead of stopping
     seed: int = 0  # of the uniforms in the keys
-    weights: bool = False  # add the columns `added`
+    weights: bool = False  # add the columns `additions`
 
     @property
-    def added(self) -> tuple[str, ...]:
+    def additions(self) -> tuple[str, ...]:
         """The columns that are added to what is kept."""
         return _ADDED[: self.weights * (3 if self.kind == "weight" else 2)]
 
@@ -106,7 +106,7 @@ class Reading:
         check_seed(reading.seed)
         for source in sources:
             source.check_columns(reading.names)
-            for name in [name for name in reading.added if name in source.columns]:
+            for name in [name for name in reading.additions if name in source.columns]:
                 raise InputError(f"{source.path} has a column {name!r} already, of an earlier selection? rename it")
         return reading
 
@@ -142,10 +142,9 @@ class Survey(NamedTuple):
     """What a first pass finds."""
 
     counts: Columns  # what was counted
-    totals: Array  # what all rows of each group cost
-    facts: Array  # how many rows have a score, how many have none, and a checksum of the scores
+    sums: Array  # how many rows have a score, how many have none, a checksum of the scores, and the cost of each group
     sample: Columns  # hashes of ids, and scores, of the rows with the smallest hashes
-    held: Rows  # those with the smallest keys
+    held: Columns  # of `Rows`, those with the smallest keys
 
 
 def survey(
@@ -161,40 +160,42 @@ def survey(
 
     Scores that are all alike are an error, and scores that are hardly of their kind a warning.
     """
-    totals, facts = np.zeros(len(labels), np.int64), np.zeros(3, np.int64)
+    sums = np.zeros(3 + len(labels), np.int64)
     sample, held = Smallest(SAMPLED, 2**63 - 1), Smallest(most, np.finfo(float).max)  # all with r = 0 would be tied
 
     def look(batch: Batch) -> Survey:
         rows, score, log_ratio = reading.rows(batch, labels)
-        counts, totals = count(rows, score, log_ratio), np.bincount(rows.group, rows.cost, len(labels))
         good = ~np.isnan(score)
-        facts = np.array([good.sum(), (~good).sum(), crc32(np.ascontiguousarray(score).data)])
         known = slice(None) if good.all() else good
-        found = scramble(rows.id)[known], score[known]
+        facts = good.sum(), (~good).sum(), crc32(np.ascontiguousarray(score).data)
+        found = Survey(
+            count(rows, score, log_ratio),
+            np.array([*facts, *np.bincount(rows.group, rows.cost, len(labels))]).astype(np.int64),
+            (scramble(rows.id)[known], score[known]),
+            rows if most and batch.source.table is None else rows.take(slice(0)),
+        )
         if batch.source.table is None:
-            return Survey(counts, totals, facts, found, rows if most else rows.take(slice(0)))
-        few = Smallest(SAMPLED, 2**63 - 1)  # Ray sends it
-        few.add(found)
-        return Survey(add_up(counts), totals, facts, few.columns(), rows.take(slice(0)))
+            return found
+        few = Smallest(SAMPLED, 2**63 - 1)  # Ray sends what is found
+        few.add(found.sample)
+        return found._replace(counts=add_up(found.counts), sample=few.columns())
 
     def parts() -> Iterator[Columns]:
         for part in scan(reading.names, look):
+            np.add(sums, part.sums, out=sums)
             sample.add(part.sample)
             held.add(part.held)
-            np.add(totals, part.totals.astype(np.int64), out=totals)
-            np.add(facts, part.facts, out=facts)
             yield part.counts
 
     counts = total(parts())
     where = f"{where}, column {reading.column!r}"
-    if not facts[0]:
+    if not sums[0]:
         raise InputError(f"{where}: no row has a score")
-    found = Survey(counts, totals, facts, sample.columns(), Rows(*held.columns()))
     with name_in_errors(where):
-        doubt = check_scores(found.sample[1], reading.kind)
+        doubt = check_scores(sample.columns()[1], reading.kind)
     if doubt:
         warnings.warn(f"{where} read as {reading.kind}: {doubt}", stacklevel=4)
-    return found
+    return Survey(counts, sums, sample.columns(), held.columns())
 
 
 def scan_files(sources: Sequence[Source], progress: bool | None = None) -> Scan:
@@ -282,12 +283,12 @@ def decide(
         _check_unique(scan, reading.id, seen.sample[0])
     code, _, cost = seen.counts
     possible = np.bincount(code >> cells.bits, cost, len(labels)).astype(np.int64)
-    need = divide([*labels], possible, seen.totals, **sizes)
+    need = divide([*labels], possible, seen.sums[3:], **sizes)
 
     def again(function: Callable[[Rows], Any]) -> Iterable[Any]:
         return scan(reading.names, lambda batch: function(reading.rows(batch, labels)[0]))
 
-    ends, last, (kept, units) = find_threshold(cells, seen.counts, need, seen.held, again)
+    ends, last, (kept, units) = find_threshold(cells, seen.counts, need, Rows(*seen.held), again)
     if not kept:
         raise InputError(f"nothing is kept: the first row costs more than {need.sum()} units; ask for more")
 
@@ -295,14 +296,14 @@ def decide(
         rows, score, log_ratio = reading.rows(batch, labels)
         mask = rows.precede(ends, last)
         table = batch.rows.filter(to_arrow(mask))
-        if reading.added:
+        if reading.additions:
             log_ratio, end = log_ratio[mask], ends[rows.group[mask]]
             weights = np.exp(np.minimum(log_ratio + end, 0.0)), np.maximum(log_ratio, -end), np.sign(score[mask])
-            for name, values in zip(reading.added, weights, strict=False):
+            for name, values in zip(reading.additions, weights, strict=False):
                 table = table.append_column(name, to_arrow(values))
         return table
 
-    rows, bad, checksum = seen.facts
+    rows, bad, checksum = seen.sums[:3]
     manifest = {"version": version("obrs"), "checksum": checksum, **vars(reading), **sizes}
     manifest |= {"rows": rows, "bad": bad, "kept": kept, "units": reading.cost and units}
     manifest["cut"] = {label: [None if ends[i] == inf else ends[i], last[i]] for label, i in labels.items()}
@@ -422,13 +423,13 @@ def select(
 
     def write(source: Any, path: Path) -> None:
         def tables() -> Iterator[Any]:
-            with source.reading():
+            with source.name_errors():
                 yield from filter(len, map(keep, source.batches(reading.names, rows=True)))
             if _facts(source) != inputs[source.name]:
                 raise InputError(f"{source.path} has changed since it was counted; start again")
 
         path.parent.mkdir(parents=True, exist_ok=True)
-        source.write(path, tables(), reading.added)
+        source.write(path, tables(), reading.additions)
 
     if out is None:
         return Selected(None, manifest)
@@ -538,7 +539,7 @@ class Profiles(NamedTuple):
 
         nothing = np.zeros(0, np.int64), np.zeros(0), np.zeros(0)
         seen = survey(scan, where, reading, {"": 0}, count, lambda parts: reduce(add_up, parts, nothing))
-        (cell, number, ratio), (size, bad, _) = seen.counts, seen.facts
+        (cell, number, ratio), (size, bad) = seen.counts, seen.sums[:2]
         if not len(cell):
             raise InputError(f"{where}, column {reading.column!r}: no row has r > 0")
         whole = part = Profile(to_log_ratio(seen.sample[1], reading.kind, beta=reading.beta))

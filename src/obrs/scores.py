@@ -181,7 +181,7 @@ class Source:
     @cached_property
     def columns(self) -> list[str]:
         """The names of the columns; those of a jsonl are its first row's."""
-        with self.reading():
+        with self.name_errors():
             return self._find_names()
 
     def check_columns(self, names: Sequence[str]) -> None:
@@ -196,13 +196,13 @@ class Source:
         """Read these columns batch by batch; with `rows`, what is written as well."""
         self.check_columns(names)
         first = 0
-        with self.reading():
+        with self.name_errors():
             for part, whole in self._read([*dict.fromkeys(names)], rows):
                 yield Batch(self, {name: _plain(part.column(name)) for name in names}, first, whole)
                 first += len(part)
 
     @contextmanager
-    def reading(self) -> Iterator[None]:
+    def name_errors(self) -> Iterator[None]:
         """Name this file in whatever goes wrong while it is read."""
         try:
             yield
@@ -245,7 +245,7 @@ class ParquetSource(Source):
 
     def write(self, path: Path, tables: Iterable[Any], added: Sequence[str] = ()) -> None:
         """Write tables of rows, with columns of numbers that were added, in row groups of a good size."""
-        with self.reading():
+        with self.name_errors():
             like = self._open()
         schema = like.schema_arrow
         for name in added:
@@ -357,7 +357,7 @@ class TextSource(Source):
         """Write tables of rows, with columns of numbers that were added."""
         texts: Iterable[Any] = (_bytes(self._lines(table))[0] for table in tables)
         if self.header:
-            with self.reading():
+            with self.name_errors():
                 names = next(self._pieces(), [_scalar("")])[0].as_py()  # it may have been emptied since it was counted
             names = self.delimiter.join([names.rstrip("\r\n"), *added]) + "\n" if added else names
             texts = chain([names.encode()], texts)
@@ -467,7 +467,7 @@ def read_columns(sources: Sequence[Source], names: Sequence[str]) -> Batch:
     tables = [pa.table(batch.columns) for source in sources for batch in source.batches(names)]
     if not tables:
         raise InputError(f"{sources[0].path} has no rows")
-    with sources[0].reading():
+    with sources[0].name_errors():
         table = pa.concat_tables(tables, promote_options="permissive")
     return Batch(sources[0], {name: _plain(table.column(name)) for name in names})
 

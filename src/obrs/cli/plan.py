@@ -94,7 +94,7 @@ def _load(scores: Any, n: Any, shares: str | None) -> tuple[Any, float, int | No
     from ..profile import Profile
     from .reading import group_labels, read_shares, report_bad
 
-    reading = scores.reading
+    reading = scores.schema
     parts = read_shares(shares, reading.group, **scores.options)
     if reading.group is None and reading.cost is None and reading.kind != "weight":
         profiles = Profiles.build(scan_files(scores.sources), scores.sources[0].path, reading)

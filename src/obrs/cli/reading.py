@@ -64,7 +64,7 @@ class Scores:
         return f"{name}, {len(self.sources)} files"
 
     @cached_property
-    def reading(self) -> Reading:
+    def schema(self) -> Reading:
         """Which columns decide: those named, or found if there is only one choice."""
         return Reading.find(self.sources, **self.columns)
 
@@ -73,7 +73,7 @@ class Scores:
 
         Scores that are all the same are an error, and scores that hardly are of their kind a warning.
         """
-        reading = self.reading
+        reading = self.schema
         batch = read_columns(self.sources, [*dict.fromkeys([*reading.names, *filter(None, more)])])
         score, log_ratio = reading.scores(batch)
         good = ~np.isnan(score)
@@ -128,7 +128,7 @@ def open_scores(
 
 def _find_beta(scores: Scores, n: int, kl: float) -> tuple[float, str]:
     """Return the temperature at which the n best of each group spend a budget of KL, and a note about it."""
-    reading = scores.reading
+    reading = scores.schema
     batch = read_columns(scores.sources, reading.names)
     reward = batch.numbers(reading.column, skip_bad=reading.skip_bad)
     codes, names = (np.zeros(len(batch), np.int64), []) if reading.group is None else batch.labels(reading.group)

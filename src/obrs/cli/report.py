@@ -64,7 +64,7 @@ def report(
         first = scores.sources[0].name
         raise InputError(f"{file} has {len(scores.sources)} files of scores, such as {first}; name the one to show")
     check_not_input(target, scores.sources[0].path, real)
-    reading, name, rows = scores.reading, scores.title, scores.load(show, compare)
+    reading, name, rows = scores.schema, scores.title, scores.load(show, compare)
     batch, good = rows.batch, np.flatnonzero(rows.good)
     labels = None if reading.group is None else group_labels(batch, reading.group)[0][good]
     keys, cost = batch.ids(reading.id)[good], None if reading.cost is None else batch.numbers(reading.cost)[good]
@@ -121,7 +121,7 @@ def _read_real(file: str, reading: Any, header: bool) -> Any:
 def _code(file: str, scores: Any) -> list[tuple[str, list[str]]]:
     """Return the code to copy, in parts; the page puts the budget between them."""
     facts = {**scores.columns, **scores.options}
-    facts |= {"column": scores.reading.column, "kind": scores.reading.kind}
+    facts |= {"column": scores.schema.column, "kind": scores.schema.kind}
     seed, facts["header"], facts["skip_bad"] = facts.pop("seed"), facts["header"] and None, facts["skip_bad"] or None
     words = [as_option(name, value) for name, value in facts.items() if value is not None]
     kind = scores.sources[0].format
