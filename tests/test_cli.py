@@ -159,8 +159,8 @@ def test_plan_prints_a_table_that_fits(folder, capsys, monkeypatch):
         assert [row[-1] for row in table[:3]] == ["150", "200", "400"]
         assert "above M exact rejection costs less" in out
         assert "K = 1.5 removes at most 0.41 of an estimated 0.53 nats" in " ".join(out.split())
-    monkeypatch.setattr("obrs.files.SAMPLED", 200)
-    assert "counted in cells of 1/256 nat" in " ".join(run(capsys, "plan", "scores.csv")[1].split())
+    monkeypatch.setattr("obrs.files.PLANNED", 200)
+    assert "of a sample of 200 rows" in " ".join(run(capsys, "plan", "scores.csv")[1].split())
 
 
 def test_plan_previews_what_select_would_keep(folder, capsys):

@@ -94,13 +94,10 @@ def join(parts: Iterable[Columns]) -> Columns:
     return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
 
 
-def add_up(*parts: Columns) -> Columns:
-    """Return the codes of all parts, which are their first column, in order, and the sums of the other columns."""
-    code, *values = join(parts)
-    code, at = np.unique(code, return_inverse=True)
-    if len(code) > 1 << _BITS:
-        raise InputError("log-ratios lie too far apart to be counted")
-    return code, *(np.bincount(at, value) for value in values)
+def add_up(columns: Columns) -> Columns:
+    """Return the codes, which are the first column, in order, and the sums of the other columns."""
+    code, at = np.unique(columns[0], return_inverse=True)
+    return code, *(np.bincount(at, value) for value in columns[1:])
 
 
 def tally(parts: Iterable[Columns]) -> Columns:

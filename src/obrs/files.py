@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import reduce
 from importlib.metadata import version
 from math import inf
 from pathlib import Path
@@ -34,8 +33,8 @@ from .groups import counts_of, shares_of, sizes_of
 from .profile import Plan, Profile
 from .scores import Batch, Paths, Source, find_sources, format_of, read_columns, to_arrow
 
-__all__ = ["KINDS", "MANIFEST", "Profiles", "Reading", "Selected", "decide", "plan", "read"]
-__all__ += ["read_manifest", "scan_files", "select"]
+__all__ = ["KINDS", "MANIFEST", "Reading", "Selected", "decide", "plan", "read"]
+__all__ += ["read_manifest", "sample_profile", "scan_files", "select"]
 
 Array = np.ndarray[Any, Any]
 Scan = Callable[[Sequence[str], Callable[[Batch], Any]], Iterable[Any]]
@@ -45,10 +44,10 @@ KINDS = ("log_ratio", "logit", "probability", "reward", "weight")
 """What a column of scores may hold; a column with one of these names needs no `kind`."""
 MANIFEST = ".manifest.json"
 """What is added to the name of a folder for the file beside it; inside, Polars would take it for a file of rows."""
-SAMPLED = 1 << 17  # rows of a sample
+SAMPLED = 1 << 17  # rows of the sample in which scores and ids are checked
+PLANNED = 1 << 20  # rows of the sample that a plan is made of
 HELD = 1 << 18  # rows of the smallest keys that the first pass holds: where they are enough, there is no second one
 _ADDED = ("inclusion_probability", "log_weight", "sign")  # to a kept row, the last one for weights of either sign
-_WIDTH = 1 / 256  # of a cell in which log-ratios are counted, in nats
 _CHOOSE = "choose another output, or delete it first"
 
 
@@ -141,42 +140,36 @@ class Reading:
 class Survey(NamedTuple):
     """What a first pass finds."""
 
-    counts: Columns  # what was counted
+    counts: Columns  # the cells in which keys lie, how many do, and what their rows cost
     sums: Array  # how many rows have a score, how many have none, a checksum of the scores, and the cost of each group
     sample: Columns  # hashes of ids, and scores, of the rows with the smallest hashes
     held: Columns  # of `Rows`, those with the smallest keys
 
 
 def survey(
-    scan: Scan,
-    where: str,
-    reading: Reading,
-    labels: Mapping[str, int],
-    count: Callable[[Rows, Array, Array], Columns],
-    total: Callable[[Iterable[Columns]], Columns],
-    most: int = 0,
+    scan: Scan, where: str, reading: Reading, labels: Mapping[str, int], cells: Cells, *, sampled: int, most: int = 0
 ) -> Survey:
-    """Make a first pass: count something of each batch, and the total; hold so many rows, those with the smallest keys.
+    """Make a first pass, and hold so many rows, those with the smallest keys.
 
     Scores that are all alike are an error, and scores that are hardly of their kind a warning.
     """
     sums = np.zeros(3 + len(labels), np.int64)
-    sample, held = Smallest(SAMPLED, 2**63 - 1), Smallest(most, np.finfo(float).max)  # all with r = 0 would be tied
+    sample, held = Smallest(sampled, 2**63 - 1), Smallest(most, np.finfo(float).max)  # all with r = 0 would be tied
 
     def look(batch: Batch) -> Survey:
-        rows, score, log_ratio = reading.rows(batch, labels)
+        rows, score, _ = reading.rows(batch, labels)
         good = ~np.isnan(score)
         known = slice(None) if good.all() else good
         facts = good.sum(), (~good).sum(), crc32(np.ascontiguousarray(score).data)
         found = Survey(
-            count(rows, score, log_ratio),
+            cells.locate(rows),
             np.array([*facts, *np.bincount(rows.group, rows.cost, len(labels))]).astype(np.int64),
             (scramble(rows.id)[known], score[known]),
             rows if most and batch.source.table is None else rows.take(slice(0)),
         )
         if batch.source.table is None:
             return found
-        few = Smallest(SAMPLED, 2**63 - 1)  # Ray sends what is found
+        few = Smallest(sampled, 2**63 - 1)  # Ray sends what is found
         few.add(found.sample)
         return found._replace(counts=add_up(found.counts), sample=few.columns())
 
@@ -187,7 +180,7 @@ def survey(
             held.add(part.held)
             yield part.counts
 
-    counts = total(parts())
+    counts = tally(parts())
     where = f"{where}, column {reading.column!r}"
     if not sums[0]:
         raise InputError(f"{where}: no row has a score")
@@ -278,7 +271,7 @@ def decide(
     if len(labels) > MOST_GROUPS:
         raise InputError(f"at most {MOST_GROUPS:,} groups can be told apart, got {len(labels):,}")
     cells = Cells(np.zeros(len(labels), np.uint64))
-    seen = survey(scan, where, reading, labels, lambda rows, *_: cells.locate(rows), tally, HELD)
+    seen = survey(scan, where, reading, labels, cells, sampled=SAMPLED, most=HELD)
     if reading.id is not None and not repeats:
         _check_unique(scan, reading.id, seen.sample[0])
     code, _, cost = seen.counts
@@ -511,54 +504,18 @@ def read(where: Paths, **options: Any) -> Array:
     return log_ratio[~np.isnan(score)]
 
 
-class Profiles(NamedTuple):
-    """Profiles of files."""
-
-    reading: Reading
-    rows: int  # with a score
-    bad: int  # without
-    whole: Profile  # of all rows, counted in cells of 1/256 nat if they are more than 2**17
-    sample: Profile  # of 2**17 rows, or of all if they are fewer
-
-    @classmethod
-    def build(cls, scan: Scan, where: str, reading: Reading) -> "Profiles":
-        """Count the log-ratios of all rows.
-
-        The mean ratio of a cell is exact, and log r varies by at most 1/256 in it: KL is off by less than 1e-5.
-        """
-        why = "here, a plan has no costs, groups or signs; use the command obrs plan, or Profile(sign=)"
-        if reading.cost or reading.group:
-            raise InputError(why)
-
-        def count(rows: Rows, score: Array, log_ratio: Array) -> Columns:
-            if reading.kind == "weight" and np.any(score < 0):
-                raise InputError(why)
-            log_ratio = log_ratio[log_ratio > -inf]
-            cell = np.floor(log_ratio / _WIDTH)
-            return cell.astype(np.int64), np.ones_like(cell), np.exp(log_ratio - cell * _WIDTH)
-
-        nothing = np.zeros(0, np.int64), np.zeros(0), np.zeros(0)
-        seen = survey(scan, where, reading, {"": 0}, count, lambda parts: reduce(add_up, parts, nothing))
-        (cell, number, ratio), (size, bad) = seen.counts, seen.sums[:2]
-        if not len(cell):
-            raise InputError(f"{where}, column {reading.column!r}: no row has r > 0")
-        whole = part = Profile(to_log_ratio(seen.sample[1], reading.kind, beta=reading.beta))
-        if part.size < size:
-            log_ratio = np.append(cell * _WIDTH + np.log(ratio / number), -inf)
-            whole = Profile(log_ratio, np.append(number, size - number.sum()))
-        return cls(reading, int(size), int(bad), whole, part)
-
-    def plan(self, budgets: Iterable[float], *, n: int | None = None, recall: float = 0.9) -> Plan:
-        """Return what each budget buys: numbers of all rows, with the intervals of the sample."""
-        plan = self.sample.plan(budgets, n=n, recall=recall)
-        if self.whole is self.sample:
-            return plan
-        for row, exact in zip(plan, self.whole.plan([row["budget"] for row in plan], n=n, recall=recall), strict=True):
-            for key in [key for key in row if f"{key}_low" in row]:
-                ends = min(row[f"{key}_low"], exact[key]), max(row[f"{key}_high"], exact[key])
-                row[key], row[f"{key}_low"], row[f"{key}_high"] = exact[key], *ends
-            row["proposals"] = exact["proposals"]
-        return plan
+def sample_profile(scan: Scan, where: str, reading: Reading) -> tuple[Profile, int, int]:
+    """Return the profile of 2**20 rows, or of all; and how many rows have a score, and how many have none."""
+    why = "here, a plan has no costs, groups or signs; use the command obrs plan, or Profile(sign=)"
+    if reading.cost or reading.group:
+        raise InputError(why)
+    seen = survey(scan, where, reading, {"": 0}, Cells(np.zeros(1, np.uint64)), sampled=PLANNED)
+    score = seen.sample[1]
+    if reading.kind == "weight" and np.any(score < 0):
+        raise InputError(why)
+    if not len(seen.counts[0]):
+        raise InputError(f"{where}, column {reading.column!r}: no row has r > 0")
+    return Profile(to_log_ratio(score, reading.kind, beta=reading.beta)), int(seen.sums[0]), int(seen.sums[1])
 
 
 def plan(
@@ -566,8 +523,7 @@ def plan(
 ) -> Plan:
     """Show what each budget buys on files that may be larger than memory; only the scores are read.
 
-    The numbers are of all rows, counted in cells of 1/256 nat if they are more than 2**17, which changes KL by less
-    than 1e-5. The intervals are those of a sample of 2**17 rows, so they are wider than need be.
+    The numbers are of all rows if they are at most 2**20, else of a sample of so many.
 
     Args:
         where: As for `select`; npy and npz are read, too.
@@ -583,4 +539,4 @@ def plan(
         [0.5, 0.25]
     """
     sources, reading, scan = _open(where, **options)
-    return Profiles.build(scan, sources[0].path, reading).plan(budgets, n=n)
+    return sample_profile(scan, sources[0].path, reading)[0].plan(budgets, n=n)

@@ -15,7 +15,7 @@ from array_api_compat import is_torch_array
 
 from ._checks import check_count
 from .errors import InputTypeError, MissingLibraryError, ObrsError
-from .files import Profiles, Reading, Scan, Selected, decide
+from .files import Reading, Scan, Selected, decide, sample_profile
 from .profile import Plan
 from .rivals.model import Model
 from .sampling import rejection
@@ -72,7 +72,7 @@ def plan(
     Arguments are those of `obrs.files.plan`, and `options` column, kind, beta, id and skip_bad.
     """
     reading, scan = _open(dataset, **options)
-    return Profiles.build(scan, "the dataset", reading).plan(budgets, n=n)
+    return sample_profile(scan, "the dataset", reading)[0].plan(budgets, n=n)
 
 
 def select(dataset: Any, n: int | Mapping[str, int] | None = None, *, id: str, **options: Any) -> Selected:

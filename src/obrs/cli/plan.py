@@ -57,78 +57,76 @@ def plan(
     if plot is not None:
         check_out(plot)
         check_not_input(plot, *files, *(source.path for source in scores.sources))
-    profiles, size, number, by_group = _load(scores, n, shares)
-    profile, reading = profiles.whole, profiles.reading
-    if profiles.rows == 1:
+    profile, total, size, number, by_group = _load(scores, n, shares)
+    reading = scores.schema
+    if total == 1:
         complain("warning: one score says nothing about a budget; a plan needs the scores of a sample")
     # the budget at which `obrs select -n` keeps what was asked for, if there is as much
     asks = implied if number is None else size / number if 0 < number < size else None
     with name_in_errors(scores.title):
         reached = [profile.budget_for(**{name: goal}) for name, goal in pairs]
         grid = sorted({*budgets, *reached}) or sorted({*_USUAL, *([asks] if asks else [])})
-        rows = profile.plan(grid, n=number, **by_group) if by_group else profiles.plan(grid, n=number)
+        rows = profile.plan(grid, n=number, **by_group)
     save_figure(lambda: profile.plot((budgets or grid)[:6]), plot)
     if as_json:
         plain = [row | {"groups": [group._asdict() for group in row["groups"]]} if by_group else row for row in rows]
         typer.echo(json.dumps(finite(plain), indent=2))
         return
-    head = [f"{scores.title}: {profiles.rows:,} scores, column {reading.column!r} read as {reading.kind}{scores.note}"]
+    head = [f"{scores.title}: {total:,} scores, column {reading.column!r} read as {reading.kind}{scores.note}"]
     if not by_group:
         head.append(f"M = {profile.max_budget:.4g}: largest ratio seen / mean ratio, of these scores")
-        head += describe_mean(profile, reading, profiles.rows)
+        head += describe_mean(profile, reading, profile.size)
     for k, (name, goal) in zip(reached, pairs, strict=True):
         head.append(f"K = {k:.6g} is the smallest budget for {name}={goal:g}")
-    notes = _group_lines(rows) if by_group else _notes(profiles, rows, f"-n {text} is K = {asks:.6g}" if asks else "")
+    amount = f"-n {text} is K = {asks:.6g}" if asks else ""
+    notes = _group_lines(rows) if by_group else _notes(profile, total, reading, rows, amount)
     typer.echo("\n".join([*head, "", _table(rows), "", *notes]))
 
 
-def _load(scores: Any, n: Any, shares: str | None) -> tuple[Any, float, int | None, dict[str, Any]]:
-    """Return profiles, their size in rows or units of cost, how much to keep in all, and groups with their shares.
+def _load(scores: Any, n: Any, shares: str | None) -> tuple[Any, int, float, int | None, dict[str, Any]]:
+    """Return a profile, rows, their number or cost, how much to keep in all, and groups with their shares.
 
-    Without groups, costs and signs all rows are counted, however many there are; else they are in memory. To keep n of
-    each group is a plan with equal shares, n by label one with these shares.
+    With groups, costs or signs all rows are in memory; else a sample is, if they are many. To keep n of each group is a
+    plan with equal shares, n by label one with these shares.
     """
     import numpy as np
 
-    from ..files import Profiles, scan_files
+    from ..files import sample_profile, scan_files
     from ..profile import Profile
     from .reading import group_labels, read_shares, report_bad
 
     reading = scores.schema
     parts = read_shares(shares, reading.group, **scores.options)
     if reading.group is None and reading.cost is None and reading.kind != "weight":
-        profiles = Profiles.build(scan_files(scores.sources), scores.sources[0].path, reading)
-        report_bad(profiles.bad, profiles.rows + profiles.bad)
-        return profiles, profiles.rows, n, {}
+        profile, size, bad = sample_profile(scan_files(scores.sources), scores.sources[0].path, reading)
+        report_bad(bad, size + bad)
+        return profile, size, size, n, {}
     rows = scores.load()
     masses = None if reading.cost is None else rows.batch.numbers(reading.cost)[rows.good]
     with name_in_errors(scores.title):
         profile = Profile(rows.log_ratio, masses, sign=np.sign(rows.score) if reading.kind == "weight" else None)
-    profiles = Profiles(reading, len(rows.score), 0, profile, profile)
+    size = len(rows.score)
     if reading.group is None:
-        return profiles, float(profiles.rows if masses is None else masses.sum()), n, {}
+        return profile, size, float(size if masses is None else masses.sum()), n, {}
     parts = parts or (n if isinstance(n, dict) else n and "equal")
     labels, parts = group_labels(rows.batch, reading.group, parts)
     total = sum(n.values()) if isinstance(n, dict) else n and n * (len(parts) if shares is None else 1)
-    return profiles, profiles.rows, total, {"groups": labels[rows.good], "shares": parts}
+    return profile, size, size, total, {"groups": labels[rows.good], "shares": parts}
 
 
-def _notes(pool: Any, rows: Any, amount: str) -> list[str]:
+def _notes(profile: Any, total: int, reading: Any, rows: Any, amount: str) -> list[str]:
     """Return the notes on a plan, in lines that fit the terminal."""
     from ..profile import removable_kl
 
     notes = ["low–high is a 95 % interval; precision is at recall 0.9", amount]
-    if pool.whole is not pool.sample:
-        notes.append(
-            f"of all rows, counted in cells of 1/256 nat, which changes KL by less than 1e-5; the intervals are those "
-            f"of a sample of {pool.sample.size:,} rows"
-        )
-    if any(row["budget"] > pool.whole.max_budget for row in rows):
+    if reading.cost is None and profile.size < total:  # with costs, rows of none are left out
+        notes.append(f"of a sample of {profile.size:,} rows")
+    if any(row["budget"] > profile.max_budget for row in rows):
         notes.append("above M exact rejection costs less than the budget, and the rate is 1/M")
     if any(row["unreliable"] for row in rows):
-        notes.append(f"~ not to be relied on from {pool.sample.size:,} scores: the tail may be heavier than they show")
-    if pool.reading.kind != "weight":
-        notes.append(removable_kl(pool.whole.divergence("kl"), [row["budget"] for row in rows]))
+        notes.append(f"~ not to be relied on from {profile.size:,} scores: the tail may be heavier than they show")
+    if reading.kind != "weight":
+        notes.append(removable_kl(profile.divergence("kl"), [row["budget"] for row in rows]))
     return [line for note in notes for line in wrap(note, get_terminal_size().columns)]
 
 
