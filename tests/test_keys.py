@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from obrs import _keys
-from obrs._keys import Cells, Rows, Smallest, add_up, find_threshold, tally
+from obrs._keys import BottomK, Cells, Rows, add_up, find_threshold, tally
 from obrs.draws import priority_key
 from obrs.errors import InputError
 
@@ -56,7 +56,7 @@ def find(parts, need, held=NONE):
 
 
 def smallest(parts, most):
-    few = Smallest(most, parts[0][0].dtype.type(10**9))
+    few = BottomK(most, parts[0][0].dtype.type(10**9))
     for part in parts:
         few.add(part)
     return few.columns()

@@ -135,7 +135,7 @@ MUTANTS = [Mutant(*row) for row in (
     ("weights of rows that were kept for sure", "test_weighted_sums_over_the_kept_rows_are_those_over_all",
      "files.py", "np.maximum(log_ratio, -end), np.sign", "log_ratio, np.sign"),
     ("scores that change in place go unnoticed", "test_scores_that_were_changed_in_place_are_noticed",
-     "files.py", "crc32(np.ascontiguousarray(rows.score).data)", "0"),
+     "files.py", "crc32(np.ascontiguousarray(score).data)", "0"),
     ("groups of parts are counted by their own numbers", "test_groups_have_thresholds_of_their_own",
      "files.py", "group = np.array([labels[name] for name in names], np.int64)[codes]", "group = codes"),
     ("the second key comes after the second turn", "test_the_same_rows_of_a_million",

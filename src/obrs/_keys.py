@@ -16,7 +16,7 @@ import numpy as np
 
 from .errors import InputError
 
-__all__ = ["MOST_GROUPS", "Cells", "Rows", "Smallest", "add_up", "find_threshold", "order_keys", "tally"]
+__all__ = ["MOST_GROUPS", "BottomK", "Cells", "Rows", "add_up", "find_threshold", "order_keys", "tally"]
 
 Array = np.ndarray[Any, Any]
 Columns = tuple[Array, ...]
@@ -61,21 +61,21 @@ class Rows(NamedTuple):
         return mask
 
 
-class Smallest:
+class BottomK:
     """The rows that are smallest in the first column: so many, and those that are tied with the last of them."""
 
     def __init__(self, most: int, end: Any) -> None:
         self.most = most
         self.end = end  # only rows up to it can be among them
         self.parts: list[Columns] = []
-        self.room = 2 * most  # rows that are added before the others are dropped
+        self.size, self.limit = 0, 2 * most  # rows that are here, and from how many on some are dropped
 
     def add(self, columns: Columns) -> None:
         """Add rows, with one array for each of their columns."""
         at = np.flatnonzero(columns[0] <= self.end)
         self.parts.append(tuple(column[at] for column in columns))
-        self.room -= len(at)
-        if self.room < 0:
+        self.size += len(at)
+        if self.size > self.limit:
             self.columns()
 
     def columns(self) -> Columns:
@@ -85,7 +85,8 @@ class Smallest:
             self.end = np.partition(columns[0], self.most - 1)[self.most - 1]
             at = np.flatnonzero(columns[0] <= self.end)
             columns = tuple(column[at] for column in columns)
-        self.parts, self.room = [columns], max(self.most, len(columns[0]))
+        self.parts, self.size = [columns], len(columns[0])
+        self.limit = self.most + self.size
         return columns
 
 

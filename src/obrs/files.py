@@ -23,7 +23,7 @@ import numpy as np
 
 from ._checks import check_budget, check_count, check_ratios, check_seed
 from ._files import as_path, check_not_input, check_out, hold, rewrite
-from ._keys import MOST_GROUPS, Cells, Columns, Rows, Smallest, add_up, find_threshold, tally
+from ._keys import MOST_GROUPS, BottomK, Cells, Columns, Rows, add_up, find_threshold, tally
 from ._progress import bar
 from ._text import name_in_errors
 from .critics import check_scores, to_log_ratio
@@ -154,13 +154,14 @@ def survey(
     Scores that are all alike are an error, and scores that are hardly of their kind a warning.
     """
     sums = np.zeros(3 + len(labels), np.int64)
-    sample, held = Smallest(sampled, 2**63 - 1), Smallest(most, np.finfo(float).max)  # all with r = 0 would be tied
+    sample, held = BottomK(sampled, 2**63 - 1), BottomK(most, np.finfo(float).max)  # all with r = 0 would be tied
 
-    def look(batch: Batch) -> Survey:
+    def count(batch: Batch) -> Survey:
         rows, score, _ = reading.rows(batch, labels)
-        good = ~np.isnan(score)
-        known = slice(None) if good.all() else good
-        facts = good.sum(), (~good).sum(), crc32(np.ascontiguousarray(score).data)
+        bad = np.isnan(score)
+        number = np.count_nonzero(bad)
+        known = ~bad if number else slice(None)
+        facts = len(score) - number, number, crc32(np.ascontiguousarray(score).data)
         found = Survey(
             cells.locate(rows),
             np.array([*facts, *np.bincount(rows.group, rows.cost, len(labels))]).astype(np.int64),
@@ -169,12 +170,12 @@ def survey(
         )
         if batch.source.table is None:
             return found
-        few = Smallest(sampled, 2**63 - 1)  # Ray sends what is found
+        few = BottomK(sampled, 2**63 - 1)  # Ray sends what is found
         few.add(found.sample)
         return found._replace(counts=add_up(found.counts), sample=few.columns())
 
     def parts() -> Iterator[Columns]:
-        for part in scan(reading.names, look):
+        for part in scan(reading.names, count):
             np.add(sums, part.sums, out=sums)
             sample.add(part.sample)
             held.add(part.held)
