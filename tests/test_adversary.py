@@ -91,6 +91,7 @@ WRONG = {
         "loss": ("kl",), "betas": None, "lr": (), "ema": np.nan, "r1": True, "warm_up": 1.5,
         "latent": np.nan, "keep": 0, "log_every": np.inf, "save_every": {}, "out": object(), "start_from": 3,
     }.items()},
+    "data of text": lambda: obrs.train(*LINEAR, np.full((40, 2), "a"), loss="exact", budget=2, steps=1, batch_size=8),
     "networks that do not fit": lambda: train(latent=7),
     "sizes": lambda: mlp(3),
     "no budgets": lambda: obrs.evaluate(real=X, fake=X + 1, log_ratio=X[:, 0], budgets=[]),

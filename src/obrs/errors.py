@@ -39,8 +39,9 @@ class ObrsError(Exception):
         return self.render(lambda name, value: name if value is None else f"{name}={value!r}")
 
     def render(self, show: Callable[[str, object], str]) -> str:
-        """Return the message, with each argument of `give` as a function of its name and value shows it."""
-        return " ".join([str(self.args[0]), " or ".join(show(*pair) for pair in self.give.items())]).rstrip()
+        """Return the message in one line, with each argument of `give` as a function of its name and value shows it."""
+        lines = map(str.strip, str(self.args[0]).splitlines())  # arrays are shown in several
+        return " ".join([*lines, " or ".join(show(*pair) for pair in self.give.items())]).rstrip()
 
 
 class BudgetError(ObrsError, ValueError):
