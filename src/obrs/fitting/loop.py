@@ -107,13 +107,14 @@ def fit_best(
     averaged = AveragedModel(module, multi_avg_fn=move_average)
     averaged.eval()
     every = max(1, steps // min(_EVALUATIONS, max(10, steps // _LEAST_STEPS)))
+    early = {every >> k for k in range(1, 5)}  # on few samples a network has overfitted long before `every`
     begun, stopped, step = perf_counter(), "", 0
     history: list[tuple[int, float]] = []
     best, weights = inf, _copy(averaged.module)
     with bar("fitting", steps, progress) as update, torch.enable_grad():
         try:
             while not stopped:
-                if step % every == 0 or step == steps:
+                if step % every == 0 or step in early or step == steps:
                     with torch.no_grad():
                         value = held_out_loss(averaged.module)
                     history.append((step, value))
