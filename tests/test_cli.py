@@ -160,7 +160,8 @@ def test_plan_prints_a_table_that_fits(folder, capsys, monkeypatch):
         assert "above M exact rejection costs less" in out
         assert "K = 1.5 removes at most 0.41 of an estimated 0.53 nats" in " ".join(out.split())
     monkeypatch.setattr("obrs.files.PLANNED", 200)
-    assert "of a sample of 200 rows" in " ".join(run(capsys, "plan", "scores.csv")[1].split())
+    assert " ".join(run(capsys, "plan", "scores.csv")[1].split()).count("of a sample of 200 rows") == 2
+    assert run(capsys, "plan", "scores.csv", "--json")[2] == "of a sample of 200 rows\n"
 
 
 def test_plan_previews_what_select_would_keep(folder, capsys):

@@ -108,6 +108,8 @@ def test_a_worker_that_is_killed_in_any_pass_changes_nothing(dataset, tmp_path):
 def test_a_plan_is_that_of_the_profile(dataset):
     (row,) = obrs.ray.plan(dataset, [4])
     assert row["kl"] == pytest.approx(obrs.Profile(X).divergence("kl", 4), abs=1e-9)
+    ids = [next(obrs.ray._batches(TABLE.slice(i, 3000), ["log_ratio"])).ids(None) for i in (0, 3000)]
+    assert len(np.unique(ids)) == N, "blocks are not sampled at the same rows"
 
 
 @pytest.mark.slow

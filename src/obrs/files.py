@@ -34,7 +34,7 @@ from .profile import Plan, Profile
 from .scores import Batch, Paths, Source, find_sources, format_of, read_columns, to_arrow
 
 __all__ = ["KINDS", "MANIFEST", "Reading", "Selected", "decide", "plan", "read"]
-__all__ += ["read_manifest", "sample_profile", "scan_files", "select"]
+__all__ += ["plan_sample", "read_manifest", "sample_profile", "scan_files", "select"]
 
 Array = np.ndarray[Any, Any]
 Scan = Callable[[Sequence[str], Callable[[Batch], Any]], Iterable[Any]]
@@ -519,6 +519,14 @@ def sample_profile(scan: Scan, where: str, reading: Reading) -> tuple[Profile, i
     return Profile(to_log_ratio(score, reading.kind, beta=reading.beta)), int(seen.sums[0]), int(seen.sums[1])
 
 
+def plan_sample(profile: Profile, size: int, budgets: Iterable[float], n: int | None) -> Plan:
+    """Return the plan of a profile; if that is of a sample of `size` rows, the plan says so."""
+    rows = profile.plan(budgets, n=n)
+    if profile.size < size:
+        rows.notes.insert(0, f"of a sample of {profile.size:,} of {size:,} rows")
+    return rows
+
+
 def plan(
     where: Paths, budgets: Iterable[float] = (1.5, 2.0, 4.0, 8.0), *, n: int | None = None, **options: Any
 ) -> Plan:
@@ -540,4 +548,5 @@ def plan(
         [0.5, 0.25]
     """
     sources, reading, scan = _open(where, **options)
-    return sample_profile(scan, sources[0].path, reading)[0].plan(budgets, n=n)
+    profile, size, _ = sample_profile(scan, sources[0].path, reading)
+    return plan_sample(profile, size, budgets, n)

@@ -15,7 +15,7 @@ from array_api_compat import is_torch_array
 
 from ._checks import check_count
 from .errors import InputTypeError, MissingLibraryError, ObrsError
-from .files import Reading, Scan, Selected, decide, sample_profile
+from .files import Reading, Scan, Selected, decide, plan_sample, sample_profile
 from .profile import Plan
 from .rivals.model import Model
 from .sampling import rejection
@@ -61,7 +61,8 @@ def _open(dataset: Any, **columns: Any) -> tuple[Reading, Scan]:
 
 
 def _batches(table: Any, names: Sequence[str]) -> Iterator[Batch]:
-    return Source("a block of the dataset", "block", table=table).batches(names)
+    first = table.select([*dict.fromkeys(names)]).slice(0, 8).to_pylist()  # tells blocks, whose rows have no ids, apart
+    return Source("a block of the dataset", f"block of {first}", table=table).batches(names)
 
 
 def plan(
@@ -72,7 +73,8 @@ def plan(
     Arguments are those of `obrs.files.plan`, and `options` column, kind, beta, id and skip_bad.
     """
     reading, scan = _open(dataset, **options)
-    return sample_profile(scan, "the dataset", reading)[0].plan(budgets, n=n)
+    profile, size, _ = sample_profile(scan, "the dataset", reading)
+    return plan_sample(profile, size, budgets, n)
 
 
 def select(dataset: Any, n: int | Mapping[str, int] | None = None, *, id: str, **options: Any) -> Selected:

@@ -58,7 +58,9 @@ def plan(
         check_out(plot)
         check_not_input(plot, *files, *(source.path for source in scores.sources))
     profile, total, size, number, by_group = _load(scores, n, shares)
-    reading = scores.schema
+    reading, sample = scores.schema, ""
+    if reading.cost is None and profile.size < total:  # with costs, rows of none are left out
+        sample = f"of a sample of {profile.size:,} rows"
     if total == 1:
         complain("warning: one score says nothing about a budget; a plan needs the scores of a sample")
     # the budget at which `obrs select -n` keeps what was asked for, if there is as much
@@ -71,15 +73,17 @@ def plan(
     if as_json:
         plain = [row | {"groups": [group._asdict() for group in row["groups"]]} if by_group else row for row in rows]
         typer.echo(json.dumps(finite(plain), indent=2))
+        if sample:
+            complain(sample)
         return
     head = [f"{scores.title}: {total:,} scores, column {reading.column!r} read as {reading.kind}{scores.note}"]
     if not by_group:
-        head.append(f"M = {profile.max_budget:.4g}: largest ratio seen / mean ratio, of these scores")
+        head.append(f"M = {profile.max_budget:.4g}: largest ratio seen / mean ratio, {sample or 'of these scores'}")
         head += describe_mean(profile, reading, profile.size)
     for k, (name, goal) in zip(reached, pairs, strict=True):
         head.append(f"K = {k:.6g} is the smallest budget for {name}={goal:g}")
     amount = f"-n {text} is K = {asks:.6g}" if asks else ""
-    notes = _group_lines(rows) if by_group else _notes(profile, total, reading, rows, amount)
+    notes = _group_lines(rows) if by_group else _notes(profile, reading, rows, amount, sample)
     typer.echo("\n".join([*head, "", _table(rows), "", *notes]))
 
 
@@ -114,13 +118,11 @@ def _load(scores: Any, n: Any, shares: str | None) -> tuple[Any, int, float, int
     return profile, size, size, total, {"groups": labels[rows.good], "shares": parts}
 
 
-def _notes(profile: Any, total: int, reading: Any, rows: Any, amount: str) -> list[str]:
+def _notes(profile: Any, reading: Any, rows: Any, amount: str, sample: str) -> list[str]:
     """Return the notes on a plan, in lines that fit the terminal."""
     from ..profile import removable_kl
 
-    notes = ["low–high is a 95 % interval; precision is at recall 0.9", amount]
-    if reading.cost is None and profile.size < total:  # with costs, rows of none are left out
-        notes.append(f"of a sample of {profile.size:,} rows")
+    notes = ["low–high is a 95 % interval; precision is at recall 0.9", amount, sample]
     if any(row["budget"] > profile.max_budget for row in rows):
         notes.append("above M exact rejection costs less than the budget, and the rate is 1/M")
     if any(row["unreliable"] for row in rows):
