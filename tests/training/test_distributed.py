@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from training.small_run import points, train
 
 from obrs.models.mlp import mlp_critic, mlp_generator
 from obrs.training.data import Draws
+from obrs.training.train import _join_processes
 from obrs.training.trained import load_trained
 
 # A critic that has learnt enough for many samples to be rejected, and one with two outputs.
@@ -81,6 +83,13 @@ def test_one_process_goes_on_with_a_run_of_two(folder, tmp_path):
     for path in (folder / "exact" / "checkpoints").iterdir():
         (home / "checkpoints" / path.name).write_bytes(path.read_bytes())
     assert run(folder, "exact", home).state.facts["step"] == 63
+
+
+def test_a_process_group_of_the_script_is_left_to_it(monkeypatch):
+    monkeypatch.setattr("atexit.register", pytest.fail)
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setitem(_join_processes.__globals__, "PartialState", lambda cpu: SimpleNamespace(num_processes=2))
+    _join_processes(8)
 
 
 def test_the_slices_of_the_processes_are_the_batch():

@@ -205,8 +205,9 @@ def _check_networks(generator: Any, critic: Any, data: Data, latent: int | None,
 def _join_processes(batch_size: int) -> Any:
     """Join the processes that torchrun or accelerate started, or be one alone."""
     gpu = torch.cuda.is_available() or torch.backends.mps.is_available()
+    is_joined = torch.distributed.is_available() and torch.distributed.is_initialized()
     place = PartialState(cpu=not gpu)  # without a GPU many processes must be told to share
-    if place.num_processes > 1:
+    if place.num_processes > 1 and not is_joined:  # else the script ends its own group
         # while Python is whole, since gloo's threads hold tensors; a script may have ended the group itself
         atexit.register(lambda: torch.distributed.is_initialized() and torch.distributed.destroy_process_group())
     if batch_size % place.num_processes:
