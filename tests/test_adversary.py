@@ -88,7 +88,7 @@ WRONG = {
     "penalty of a step": lambda: step(r1=-1.0),
     "unlike shapes": lambda: step(fake=torch.zeros(4, 3)),
     **{f"{name} of train": lambda name=name, x=x: train(**{name: x}) for name, x in {
-        "loss": ("kl",), "betas": None, "lr": (), "ema": np.nan, "r1": True, "warm_up": 1.5,
+        "loss": ("kl",), "betas": (abs, 0.9), "lr": (), "ema": np.nan, "r1": True, "warm_up": 1.5,
         "latent": np.nan, "keep": 0, "log_every": np.inf, "save_every": {}, "out": object(), "start_from": 3,
     }.items()},
     "data of text": lambda: obrs.train(*LINEAR, np.full((40, 2), "a"), loss="exact", budget=2, steps=1, batch_size=8),
@@ -103,7 +103,6 @@ WRONG = {
     "seed of a calibration": lambda: fit_calibration(X[:, 0], X[:, 1], seed="s"),
     "penalty of a probe": lambda: probe_features(X, (X[:, 0] > 0).astype(int), lambda x: x, penalty=np.nan),
     "model": lambda: rivals.OBRS(2)(None, 5),
-    "model of latents": lambda: rivals.LatentRS()(None, 5),
     "functions of a model": lambda: rivals.Model(None, abs, 1),
     "a set of samples": lambda: obrs.report(X[:, 0], samples={*range(120)}, out="page.html"),
     "title": lambda: obrs.report(X[:, 0], title=3, out="page.html"),

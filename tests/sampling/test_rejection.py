@@ -88,7 +88,6 @@ def test_cost_is_counted_to_the_last_kept_and_as_executed():
     [
         {},
         {"n": 5, "budget": 2, "rule": RULE},
-        {"n": 5, "proposed": 9, "budget": 2},
         {"n": 5, "rule": RULE, "pilot": 3},
         {"proposed": 9, "budget": 2, "max_proposed": 5},
     ],

@@ -288,7 +288,6 @@ def test_what_is_not_finite_ends_the_run_in_one_line_with_the_last_good_state(tm
         ({"loss": None}, InputError, "'exact' for points.*'paper_raw', the paper's, for images"),
         ({"loss": (critic_loss("hinge"), generator_loss("exact"))}, InputError, "needs a critic that returns a log-r"),
         ({"loss": [critic_loss("gan"), abs]}, InputTypeError, "loss must be a name or .critic_loss"),
-        ({"start_from": 5}, InputTypeError, "the folder of a run must be a path, got 5"),
         ({"data": np.zeros((5, 1, 8, 8), np.uint8)}, InputTypeError, "data are bytes; .* x / 127.5 - 1"),
         ({"data": np.zeros((5, 3))}, InputError, r"the generator makes samples of \(2,\), the data are \(3,\)"),
         ({"data": (points(), np.zeros(3, int))}, InputError, r"labels must be classes from 0 on, shape \(128,\)"),

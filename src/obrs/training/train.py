@@ -105,7 +105,7 @@ def train(
     limits = [("lr", rates[0], inf), ("lr", rates[1], inf), ("ema", ema or 0.0, 1.0), ("r1", r1, inf)]
     limits += [("gradient_penalty", gradient_penalty, inf), ("betas", betas[0], 1.0), ("betas", betas[1], 1.0)]
     for name, value, below in limits:
-        if not callable(value):
+        if name not in ("lr", "ema") or not callable(value):
             check_at_least(value, name, below=below)
     lookup({"no": None, "bf16": None}, precision, "precision")
     settings = {"loss": [of_critic.name, of_generator.name], "budget": check_budget(budget), "seed": check_seed(seed)}
