@@ -72,7 +72,6 @@ def stream(**wrong):
 
 WRONG = {
     "no end": lambda: stream(stop=np.nan),
-    "no shard": lambda: stream(shard=None),
     "half a shard": lambda: stream(shard=(0.5, 2)),
     "no rule": lambda: stream(rule=3),
     "seed of a stream": lambda: stream(seed=True),

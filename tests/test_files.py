@@ -193,14 +193,15 @@ def test_a_plan_is_that_of_the_profile_of_all_or_of_a_sample(pool, monkeypatch, 
         assert row["kl_low"] <= expected["kl"] <= row["kl_high"]
 
 
-def test_a_plan_without_groups_costs_or_signs_says_so_and_bad_rows_are_left_out(pool, tmp_path):
+def test_a_plan_without_groups_costs_or_signs_says_so_and_bad_rows_are_left_out(pool, tmp_path, monkeypatch):
     for options in ({"group": "source"}, {"cost": "tokens"}):
         with pytest.raises(InputError, match="a plan has no costs, groups or signs; use the command obrs plan"):
             files.plan(pool, **options)
-    (tmp_path / "a.csv").write_text('weight\n1\n""\n-2\n')
+    (tmp_path / "a.csv").write_text('weight\n-2\n""\n1\n')
+    monkeypatch.setattr(files, "PLANNED", 1)  # also of rows outside a sample
     with pytest.raises(InputError, match="groups or signs"):
         files.plan(tmp_path / "a.csv", skip_bad=True)
-    np.testing.assert_allclose(files.read(tmp_path / "a.csv", skip_bad=True), [0, np.log(2)])
+    np.testing.assert_allclose(files.read(tmp_path / "a.csv", skip_bad=True), [np.log(2), 0])
 
 
 # What is written

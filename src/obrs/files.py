@@ -49,6 +49,7 @@ PLANNED = 1 << 20  # rows of the sample that a plan is made of
 HELD = 1 << 18  # rows of the smallest keys that the first pass holds: where they are enough, there is no second one
 _ADDED = ("inclusion_probability", "log_weight", "sign")  # to a kept row, the last one for weights of either sign
 _CHOOSE = "choose another output, or delete it first"
+_NO_PLAN = "here, a plan has no costs, groups or signs; use the command obrs plan, or Profile(sign=)"
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ class Survey(NamedTuple):
 def survey(
     scan: Scan, where: str, reading: Reading, labels: Mapping[str, int], cells: Cells, *, sampled: int, most: int = 0
 ) -> Survey:
-    """Make a first pass, and hold so many rows, those with the smallest keys.
+    """Make a first pass, and hold so many rows, those with the smallest keys; none for a plan, which takes no signs.
 
     Scores that are all alike are an error, and scores that are hardly of their kind a warning.
     """
@@ -158,6 +159,8 @@ def survey(
 
     def count(batch: Batch) -> Survey:
         rows, score, _ = reading.rows(batch, labels)
+        if not most and reading.kind == "weight" and np.any(score < 0):
+            raise InputError(_NO_PLAN)
         bad = np.isnan(score)
         number = np.count_nonzero(bad)
         known = ~bad if number else slice(None)
@@ -507,16 +510,12 @@ def read(where: Paths, **options: Any) -> Array:
 
 def sample_profile(scan: Scan, where: str, reading: Reading) -> tuple[Profile, int, int]:
     """Return the profile of 2**20 rows, or of all; and how many rows have a score, and how many have none."""
-    why = "here, a plan has no costs, groups or signs; use the command obrs plan, or Profile(sign=)"
     if reading.cost or reading.group:
-        raise InputError(why)
+        raise InputError(_NO_PLAN)
     seen = survey(scan, where, reading, {"": 0}, Cells(np.zeros(1, np.uint64)), sampled=PLANNED)
-    score = seen.sample[1]
-    if reading.kind == "weight" and np.any(score < 0):
-        raise InputError(why)
     if not len(seen.counts[0]):
         raise InputError(f"{where}, column {reading.column!r}: no row has r > 0")
-    return Profile(to_log_ratio(score, reading.kind, beta=reading.beta)), int(seen.sums[0]), int(seen.sums[1])
+    return Profile(to_log_ratio(seen.sample[1], reading.kind, beta=reading.beta)), int(seen.sums[0]), int(seen.sums[1])
 
 
 def plan_sample(profile: Profile, size: int, budgets: Iterable[float], n: int | None) -> Plan:
