@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from shutil import get_terminal_size
 from time import monotonic
 from typing import Any, Protocol
@@ -87,21 +87,19 @@ class _Line:
 
     def show(self) -> None:
         if self.shell is None:
-            self._overwrite(self.text)
+            width = get_terminal_size().columns  # of standard output, which may be a pipe
+            with suppress(OSError):
+                width = os.get_terminal_size(sys.stderr.fileno()).columns or width
+            print(f"\r{self.text[: width - 1]:<{width - 1}}\r", end="", file=sys.stderr, flush=True)
         else:
             display = {"display_id": self.name}
             self.shell.display_pub.publish({"text/plain": self.text}, transient=display, update=self.shown)
         self.last, self.shown = monotonic(), True
 
     def end(self) -> None:
-        if self.shown and self.shell is None:
-            self._overwrite("")
-        elif self.shown:
+        if self.shown:
+            self.text = "" if self.shell is None else self.text
             self.show()
-
-    def _overwrite(self, text: str) -> None:
-        width = get_terminal_size().columns - 1
-        print(f"\r{text[:width]:<{width}}\r", end="", file=sys.stderr, flush=True)
 
 
 _RANKS = ("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK")
