@@ -360,8 +360,9 @@ class Profile:
             >>> round(profile.budget_for(truncation=0.05), 4)
             1.4737
         """
-        given = locals()
-        asked = {key: given[key] for key in GOALS if given[key] is not None}
+        goals = {"kl": kl, "rkl": rkl, "gan": gan, "js": js, "tv": tv, "chi2": chi2, "neyman": neyman}
+        goals |= {"hellinger": hellinger, "ess": ess, "truncation": truncation, "precision": precision}
+        asked = {key: goal for key, goal in goals.items() if goal is not None}
         if len(asked) != 1:
             names = " and ".join(asked) or "none"
             raise InputError(f"budget_for takes exactly one goal, got {names}; choose from {', '.join(GOALS)}")
