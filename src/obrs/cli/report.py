@@ -93,7 +93,7 @@ def report(
     )
     if number is not None:
         total = len(good) if cost is None else int(cost.sum())
-        share = total / number * (1 - 2**-50)  # so that rounding does not lose a row
+        share = total / number * (1 - 2**-50 if total % number else 1)  # so that rounding does not lose a row
     with name_in_errors(name):
         page = write_report(
             source,
