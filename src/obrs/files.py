@@ -314,7 +314,7 @@ def _check_unique(scan: Scan, id: str, hashes: Array) -> None:
         same = hashes[first[np.argmax(times)]]
         texts = scan([id], lambda batch: batch.columns[id].filter(to_arrow(scramble(batch.ids(id)) == same)))
         example, share = next(filter(len, texts))[0], 100 * (1 - len(first) / len(hashes))
-        why = f"about {share:.2g} % of the rows have the id of another, as {example}; make ids unique, or give"
+        why = f"about {min(share, 99):.2g} % of the rows have the id of another, as {example}; make ids unique, or give"
         raise InputError(why, give={"repeats": True})
 
 

@@ -155,7 +155,7 @@ def read_samples(source: Any, pixels: tuple[float, float] | None = None) -> Any:
     if not isinstance(given, str | os.PathLike):
         return source
     x, labels = _open(source, "samples")
-    if getattr(x, "ndim", 4) != 2:
+    if getattr(x, "ndim", 4) > 2:
         images = read_images(x, pixels=pixels, name=str(given))
         x = images.floats(0, images.n)
     return x if labels is None else (x, labels)
