@@ -353,11 +353,11 @@ def _make_first(run: Run, size: int, groups: Labels | None, *, most: int = 0) ->
             return
     thin = {label: size for label, size in seen.items() if size < _PER_GROUP}
     if thin and (most or batch.next_id >= middle):  # a pool that is cut short ends in an error
-        some = ", ".join(f"{label!r} ({size})" for label, size in thin.items())
+        some = [f"{label!r:.40} ({size})" for label, size in thin.items()]
         enough = ceil(_PER_GROUP * seen.total() / min(thin.values()))
         warnings.warn(
-            f"groups with fewer than {_PER_GROUP} proposals to fit their constants on: {some:.200}; "
-            f"{enough} proposals would be enough: raise pilot, or how many are made",
+            f"groups with fewer than {_PER_GROUP} proposals to fit their constants on, {len(thin)} in all: "
+            f"{', '.join(some[:5])}; {enough} proposals would be enough: raise pilot, or how many are made",
             stacklevel=4,
         )
 
