@@ -122,6 +122,7 @@ def fit_best(
                         best, weights = value, _copy(averaged.module)
                     stopped = _reason_to_stop(history) or ("all steps done" if step == steps else "")
                     if stopped:
+                        update(step, f"held-out loss {best:.4f}, {stopped}")
                         break
                 module.train()
                 now = loss(module, step)
