@@ -256,6 +256,7 @@ def test_goals_at_both_ends():
         assert PROFILE.budget_for(**goal) == pytest.approx(PROFILE.max_budget, rel=1e-6)
         assert Profile(np.zeros(5)).budget_for(**goal) == 1
     assert Profile(np.arange(7) * -50.0).budget_for(tv=1e-300) == pytest.approx(7)  # exp(log 7) is not quite 7
+    assert Profile([-1e6, -5e5, 1.9], [1e-279, 1, 1]).divergence("neyman", 1 + 3e-16) == np.inf  # not 0 times it
     for recall in (0.5, 0.9, 0.99):
         expected = max(1 / precision(PROFILE, recall, 1), 1)
         assert PROFILE.budget_for(precision=1, recall=recall) == pytest.approx(expected)

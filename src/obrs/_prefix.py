@@ -96,8 +96,9 @@ class Prefix:
         free, rate = self.free(cut), exp(cut.log_rate)
         tiles = (slice(start, start + _TILE) for start in range(free, self.count, _TILE))
         total = sum(float(self.mass[at] @ div.f(self.value[at] + cut.log_rate)) for at in tiles) / rate
-        if free > self.first:  # u is the same for all of these
-            total += max(1 - float(self.mass_above[free]) / rate, 0.0) * float(div.f(cut.log_rate - cut.log_c))
+        rest = 1 - float(self.mass_above[free]) / rate
+        if free > self.first and rest > 0:  # u is the same for all of these; where f is infinite, 0 times it is NaN
+            total += rest * float(div.f(cut.log_rate - cut.log_c))
         return max(total, 0.0)  # below 0 only by rounding
 
     def precision_at(self, recall: float) -> float:

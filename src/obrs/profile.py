@@ -381,7 +381,7 @@ class Profile:
 
         least = self._prefix.least_budget  # between 1 and this one no budget can be met
         last = max(least, self.max_budget)
-        for budget in (1.0, least):
+        for budget in (1.0, least, exp(log(least))):  # the search begins at the last one
             if goal == inf or shortfall(budget) <= 0:
                 return budget
         if (short := shortfall(last)) > 1e-12:  # less is rounding: rejection is exact there

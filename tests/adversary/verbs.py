@@ -42,11 +42,11 @@ def as_array(labels):
 def group_values(make, labels, value):
     """One value of each label, as a dict or an array; one for all where the labels are none."""
     try:
-        known = np.unique(as_array(labels))
+        known = dict.fromkeys(np.unique(as_array(labels)).tolist())
     except (ValueError, TypeError):
         return value()
-    numbers = [value() for _ in known]
-    return dict(zip(known.tolist(), numbers, strict=True)) if make.chance(0.5) else np.array(numbers)
+    numbers = {label: value() for label in known}
+    return numbers if make.chance(0.5) else np.array([*numbers.values()])
 
 
 def shares_of(make, labels):
@@ -665,6 +665,7 @@ def train(make):
     linear, counts = torch.nn.Linear, (0, *WRONG["warm_up"])
     wrong = {"keep": counts, "critic": (*NO_FUNCTIONS, None, linear(5, 1), linear(2, 3))}
     wrong |= {"generator": (*NO_FUNCTIONS, None, linear(2, 5)), "title": (), "out": (*NO_PATHS, [])}
+    wrong["precision"] = ("NO", "", 3, True, b"no", {})
     wrong["data"] = (*WRONG["data"], np.zeros((40, 3), "float32"), (np.zeros((40, 2)), np.zeros(39)))
     run = make.answer(obrs.train, deepcopy(generator), deepcopy(critic), wrong=wrong, **options)
     if run is not None:
