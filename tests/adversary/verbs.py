@@ -654,11 +654,7 @@ def train(make):
     generator, critic = pair()
     options = {"loss": make.one("exact", "paper_raw"), "budget": make.one(1, 2, 4.0), "steps": 2, "batch_size": 8}
     options |= {"critic_steps": 1, "warm_up": make.one(0, 1), "lr": make.one(1e-3, (0, 1e-3)), "betas": (0.5, 0.9)}
-    options |= {
-        "ema": make.one(0.9, 0, False),
-        "r1": make.one(0.0, 0.1),
-        "seed": make.count(0, 9),
-    }
+    options |= {"ema": make.one(0.9, 0, False), "r1": make.one(0.0, 0.1), "seed": make.count(0, 9)}
     options |= {"gradient_penalty": make.one(0.0, 1.0), "latent": make.one(None, 2), "keep": 2}
     options |= {"constant_every": make.one(1, 2), "log_every": 1, "save_every": 1, "precision": "no", "progress": False}
     options |= {"start_from": None, "out": make.one(None, f"{make.folder}/run"), "data": points(make, 40)}
