@@ -900,6 +900,7 @@ def report(make):
     wrong |= {"real": (*NO_ARRAYS[1:], [1.0], np.full(120, np.nan)), "groups": (3, "x", True, [0] * (n + 1))}
     wrong["source"] = (*WRONG["weights"], None, "file.csv", np.full(n, np.nan))
     wrong |= {"budget": [k for k in WRONG["budget"] if k is not None]}
+    wrong |= {"compare": ()} if n == 1 else {}  # a number is a good log-ratio
     page = make.answer(obrs.report, make.array(x), wrong=wrong, **options)
     assert os.listdir(make.folder) == ([] if page is None else ["page.html"])
     text = "" if page is None else page.read_text(encoding="utf-8")
