@@ -131,7 +131,7 @@ def known_values(x: Any, name: str) -> "np.ndarray[Any, Any]":
     return values
 
 
-def like(value: Any, x: Array, *, dtype: Any = None) -> Array:
+def array_like(value: Any, x: Array, *, dtype: Any = None) -> Array:
     """Put NumPy `value` where `x` lives, in the dtype of `x`."""
     dtype = x.dtype if dtype is None else dtype
     if isinstance(value, float) and is_torch_array(x):
@@ -153,7 +153,7 @@ def like(value: Any, x: Array, *, dtype: Any = None) -> Array:
 def shift(x: Array, constant: Any) -> Array:
     """Return `x + constant`, a number, or one per entry; r = 0 at an infinite constant is NaN, without a warning."""
     with np.errstate(invalid="ignore"):
-        return x + (like(constant, x) if isinstance(constant, np.ndarray) and constant.ndim else constant)
+        return x + (array_like(constant, x) if isinstance(constant, np.ndarray) and constant.ndim else constant)
 
 
 def is_accelerated(x: Array) -> bool:
@@ -186,9 +186,9 @@ def segment_sum(values: Array, segment: "np.ndarray[Any, Any]", count: int) -> A
     """Sum 1-D `values` by segment number, differentiably where the backend can differentiate."""
     xp = namespace(values)
     if is_torch_array(values):
-        index = like(segment, values, dtype=xp.int64)
+        index = array_like(segment, values, dtype=xp.int64)
         zeros = xp.zeros(count, dtype=values.dtype, device=values.device)
         return zeros.index_add(0, index, values)
     if is_jax_array(values):
         return xp.zeros(count, dtype=values.dtype).at[segment].add(values)
-    return like(np.bincount(segment, weights=np.asarray(values), minlength=count), values)
+    return array_like(np.bincount(segment, weights=np.asarray(values), minlength=count), values)

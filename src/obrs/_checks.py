@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ._arrays import as_floats, check_same_device, host_view, is_accelerated, known_values, like, namespace
+from ._arrays import array_like, as_floats, check_same_device, host_view, is_accelerated, known_values, namespace
 from .errors import BudgetError, InputError, InputTypeError, RatioError
 from .types import Array
 
@@ -132,7 +132,7 @@ def as_weights(weights: Any, x: Array, *, relative: bool = False) -> Array | Non
         return None
     w = as_floats(weights, "weights")
     if namespace(w) is not namespace(x) and isinstance(w, np.ndarray):
-        w = like(w, x)
+        w = array_like(w, x)
     else:
         check_same_device(x, w, "log_ratio", "weights")
     values = None if is_accelerated(w) else host_view(w)

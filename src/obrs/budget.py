@@ -12,11 +12,11 @@ import numpy as np
 from array_api_compat import is_torch_array
 
 from ._arrays import (
+    array_like,
     as_floats,
     detach,
     host_view,
     is_accelerated,
-    like,
     namespace,
     segment_sum,
     shift,
@@ -186,7 +186,8 @@ def solve_cut(
     log_c, top = problems.solve(share, check)
     if isinstance(log_c, np.ndarray):
         c = log_c.item(0)
-        return Cut(like(c, x), like(log(share) if -top.item(0) < c < inf else problems.log_rate(log_c, top).item(0), x))
+        log_rate = log(share) if -top.item(0) < c < inf else problems.log_rate(log_c, top).item(0)
+        return Cut(array_like(c, x), array_like(log_rate, x))
     xp = namespace(x)
     usual = (log_c > -top) & (log_c < inf)
     return Cut(*(_match_kind(v, x)[0] for v in (log_c, xp.where(usual, log(share), problems.log_rate(log_c, top)))))
@@ -275,7 +276,7 @@ class _Problems:
             raise InputTypeError("groups cannot be solved inside jax.jit; solve outside it, or use axis")
         xp = namespace(self.x)
         x = detach(xp.astype(self.x, widest(xp), copy=False))
-        share = like(share, x) if isinstance(share, np.ndarray) else share
+        share = array_like(share, x) if isinstance(share, np.ndarray) else share
         values, bad = _clean(x), count_bad(x, self.w)
         if self.w is None:
             masses, mass, possible = None, float(x.shape[1]), xp.astype(values > -inf, x.dtype)
@@ -325,7 +326,7 @@ class _Problems:
         """Return one number per problem as an array that broadcasts against x, in its dtype."""
         xp = namespace(self.x)
         v = xp.astype(v, self.x.dtype, copy=False)
-        return v[:, None] if self.group is None else like(np.asarray(host_view(v))[self.group], self.x)
+        return v[:, None] if self.group is None else array_like(np.asarray(host_view(v))[self.group], self.x)
 
     def sum(self, terms: Array) -> Array:
         """Sum over each problem; differentiable."""
@@ -340,7 +341,7 @@ class _Problems:
         so asking for one never changes the value.
         """
         xp, x = namespace(self.x), self.x
-        log_c, top = (like(v, x, dtype=widest(xp)) if isinstance(v, np.ndarray) else v for v in (log_c, top))
+        log_c, top = (array_like(v, x, dtype=widest(xp)) if isinstance(v, np.ndarray) else v for v in (log_c, top))
         floored = self.spread(xp.astype(log_c <= -top, log_c.dtype)) > 0
         still, edge = detach(x), self.spread(xp.where(log_c < inf, -log_c, -2 * LIMIT))  # at K = 1 none is free
         free = xp.where(floored, still >= edge, still < edge) & (still > -inf)
@@ -354,7 +355,7 @@ class _Problems:
 
 def _match_kind(v: Any, x: Array) -> Array:
     """Return one number per problem in the library and dtype of `x`; they may be there already."""
-    return like(v, x) if isinstance(v, np.ndarray) else namespace(x).astype(v, x.dtype, copy=False)
+    return array_like(v, x) if isinstance(v, np.ndarray) else namespace(x).astype(v, x.dtype, copy=False)
 
 
 def _clean(x: Array) -> Array:
@@ -407,7 +408,7 @@ def _over_shards(log_ratio: Any, budget: float, weights: Any, check: bool, group
     if wants_gradient(x):
         problems = _Shards(row_view(x, None), None if w is None else row_view(w, None), None, (), group)
         found = problems.add_gradient(found, np.array([top]))
-    return namespace(x).reshape(_match_kind(found, x), ()), like(log_rate, x)
+    return namespace(x).reshape(_match_kind(found, x), ()), array_like(log_rate, x)
 
 
 @dataclass(frozen=True)
@@ -418,4 +419,4 @@ class _Shards(_Problems):
 
     def sum(self, terms: Array) -> Array:
         mine = super().sum(terms)
-        return mine + like(np.array(all_reduce(host_view(mine), self.process_group)), mine) - detach(mine)
+        return mine + array_like(np.array(all_reduce(host_view(mine), self.process_group)), mine) - detach(mine)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ._arrays import as_floats, known_values, like, namespace
+from ._arrays import array_like, as_floats, known_values, namespace
 from ._checks import as_log_ratio, check_count, check_ratios, out_of_reach
 from .divergences import FDivergence, divergence_between
 from .draws import Purpose, uniform_columns
@@ -168,7 +168,7 @@ class Choice:
         """Return log p/o, the weight that is left in a chosen sample; -inf where r = 0."""
         x = as_floats(log_ratio, "log_ratio")
         weight = np.append(-np.array(self.log_level), -inf)
-        return like(weight[self.blocks(known_values(x, "log_ratio"))], x)
+        return array_like(weight[self.blocks(known_values(x, "log_ratio"))], x)
 
 
 def choose(log_ratio: Array, rule: Choice, *, ids: Any = None, seed: int = 0) -> Array:
@@ -205,4 +205,4 @@ def choose(log_ratio: Array, rule: Choice, *, ids: Any = None, seed: int = 0) ->
     time = np.log(-np.log1p(-u)) - np.interp(inside, rule.knots, rule.log_rate)
     winner = np.argmin(np.where(block == block.min(axis=1, keepdims=True), time, inf), axis=1)
     winner[block.min(axis=1) == len(rule.low)] = -1
-    return like(winner, x, dtype=namespace(x).int64)
+    return array_like(winner, x, dtype=namespace(x).int64)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace, is_array_api_obj
 
-from ._arrays import as_floats, check_same_device, host_view, like
+from ._arrays import array_like, as_floats, check_same_device, host_view
 from ._checks import check_labels, check_positive, is_number
 from ._text import lookup
 from .divergences import FDivergence
@@ -121,7 +121,7 @@ def from_class_logits(logits: Array, labels: Array) -> Array:
         raise InputError(f"logits must have shape (n, classes), got {tuple(x.shape)}")
     xp = array_namespace(x)
     index = np.arange(x.shape[0]) * x.shape[1] + _class_numbers(labels, x, x.shape[1])
-    return xp.take(xp.reshape(x, (-1,)), like(index, x, dtype=xp.int64), axis=0)
+    return xp.take(xp.reshape(x, (-1,)), array_like(index, x, dtype=xp.int64), axis=0)
 
 
 def from_log_likelihoods(log_p: Array, log_q: Array) -> Array:
@@ -318,7 +318,7 @@ def at_time(critic: Callable[[Any, Any], Array], t: float) -> LogRatio:
     """
     if not callable(critic) or not is_number(t):
         raise InputTypeError(f"at_time takes a callable of (x, times) and one time, got {critic!r:.60} and {t!r:.60}")
-    return wrap_critic(lambda x: critic(x, like(np.full(x.shape[0], float(t)), x)))
+    return wrap_critic(lambda x: critic(x, array_like(np.full(x.shape[0], float(t)), x)))
 
 
 def _class_numbers(labels: Array, logits: Array, classes: int) -> Any:

@@ -71,7 +71,7 @@ def accept(log_a: Array, ids: Any, *, seed: int = 0) -> Array:
     values = _arrays.known_values(x, "log_a")
     with np.errstate(over="ignore"):  # above 0 is as sure as 0
         kept = _accept_uniforms(ids, seed, values, "log_a") < np.exp(values.astype(np.float64))
-    return _arrays.like(kept, x, dtype=array_namespace(x).bool)
+    return _arrays.array_like(kept, x, dtype=array_namespace(x).bool)
 
 
 def priority_key(log_ratio: Any, ids: Any, *, seed: int = 0) -> Array:
@@ -205,7 +205,7 @@ def _deliver(fill: Any, ids: Any, keys: Array, tail: Any, like: Any = None, dtyp
         ids = xp.tensor(as_ids(ids), device=device) if native else as_ids(ids)
     out = xp.empty(ids.shape + tail, dtype=getattr(xp, name), device=device)
     fill(ids.reshape(-1, 1), xp.asarray(keys.copy(), device=device), out.reshape(prod(ids.shape), prod(tail)))
-    return out if native else _arrays.like(out, target, dtype=getattr(array_namespace(target), name))
+    return out if native else _arrays.array_like(out, target, dtype=getattr(array_namespace(target), name))
 
 
 def _fill_uniforms(ids: Array, keys: Array, out: Array) -> None:

@@ -32,11 +32,11 @@ class Estimate:
     standard_error: Any = nan
 
     @classmethod
-    def around(cls, value: Any, standard_error: Any, confidence: float = 0.95) -> "Estimate":
+    def from_error(cls, value: Any, standard_error: Any, confidence: float = 0.95) -> "Estimate":
         """Return the normal interval of a value with this standard error.
 
         Example:
-            >>> print(Estimate.around(1.0, 0.1))
+            >>> print(Estimate.from_error(1.0, 0.1))
             1 (0.804 to 1.196)
         """
         reach = NormalDist().inv_cdf((1 + check_confidence(confidence)) / 2) * standard_error
@@ -46,7 +46,7 @@ class Estimate:
         """Return the estimate with value and ends clipped to known limits, such as 0 and 1 for a share.
 
         Example:
-            >>> print(Estimate.around(0.1, 0.1).clip(least=0.0))
+            >>> print(Estimate.from_error(0.1, 0.1).clip(least=0.0))
             0.1 (0 to 0.296)
         """
         clipped = (np.clip(end, least, most) for end in (self.value, self.low, self.high))

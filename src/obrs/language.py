@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from ._arrays import as_floats, check_same_device, detach, host_view, known_values, like, namespace
+from ._arrays import array_like, as_floats, check_same_device, detach, host_view, known_values, namespace
 from ._checks import LIMIT, check_count, check_positive, count_bad, is_number
 from ._text import lookup
 from .draws import as_ids, priority_key
@@ -203,8 +203,8 @@ def rollout(
     metrics = {"rate": len(index) / count} | left | {"log_total": log_total}
     metrics |= _framework_defaults(log_r[has_token], length[has_token])
     xp, home = namespace(train), as_floats(train[:0], "logp_train")
-    mask = mask & like(kept.reshape(len(log_r), -1), train, dtype=xp.bool)
-    return Pick(like(index, train, dtype=xp.int64), mask, like(log_weight, home), metrics)
+    mask = mask & array_like(kept.reshape(len(log_r), -1), train, dtype=xp.bool)
+    return Pick(array_like(index, train, dtype=xp.int64), mask, array_like(log_weight, home), metrics)
 
 
 def _check_batch(logp_train: Any, logp_rollout: Any, mask: Any) -> tuple[Array, Array, Array]:
@@ -467,7 +467,8 @@ def tilt(
     mask = np.zeros(len(values), bool)
     mask[index] = True
     xp = namespace(x)
-    return Pick(like(index, x, dtype=xp.int64), like(mask, x, dtype=xp.bool), like(log_weight, x), metrics)
+    index, mask = array_like(index, x, dtype=xp.int64), array_like(mask, x, dtype=xp.bool)
+    return Pick(index, mask, array_like(log_weight, x), metrics)
 
 
 def tilted_log_ratio(

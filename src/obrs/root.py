@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ._arrays import detach, like, namespace, widest
+from ._arrays import array_like, detach, namespace, widest
 from .errors import MissingLibraryError
 from .types import Array
 
@@ -65,7 +65,7 @@ def solve_sorted(values: Array, masses: Array | None, target: Any) -> Array:
         reference = values[:, first : first + 1]
         sums = xp.cumulative_sum(xp.exp(values - reference), axis=-1)[:, first:]
         lacking: Any = np.arange(n - first) + (target - (n - 1 - first))
-        quotients = (lacking if isinstance(sums, np.ndarray) else like(lacking, sums)) / sums
+        quotients = (lacking if isinstance(sums, np.ndarray) else array_like(lacking, sums)) / sums
     else:
         masses = xp.ones_like(values) if masses is None else masses
         tail = xp.flip(xp.cumulative_sum(xp.flip(masses, axis=-1), axis=-1), axis=-1)

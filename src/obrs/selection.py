@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ._arrays import as_floats, host_view, known_values, like, namespace
+from ._arrays import array_like, as_floats, host_view, known_values, namespace
 from ._checks import as_log_ratio, as_sign, check_count, check_ratios, is_number
 from ._text import lookup
 from .draws import Purpose, as_ids, priority_key, uniform_columns, words
@@ -128,7 +128,7 @@ def select(
         raise InputError(f"cost is for design='priority', got design={design!r}")
     x, pool = _check_pool(log_ratio, n, groups=groups, shares=shares, cost=cost, ids=ids, sign=sign)
     index = np.sort(pool.position[draw(pool, seed)])
-    return like(index, x, dtype=namespace(x).int64)
+    return array_like(index, x, dtype=namespace(x).int64)
 
 
 def inclusion_probability(
@@ -164,7 +164,7 @@ def inclusion_probability(
         | A Generalization of Sampling without Replacement from a Finite Universe (Horvitz & Thompson, 1952)
     """
     x, pool = _check_pool(log_ratio, n, groups=groups, shares=shares, cost=cost)
-    return like(_probabilities(pool), x)
+    return array_like(_probabilities(pool), x)
 
 
 def _check_pool(
@@ -429,6 +429,6 @@ def unweight(weight: Array, n: int, *, seed: int = 0, design: str = "pivotal", i
         max_weight = float(np.min(size[normal] / pi[normal]))
     share = size / size.max()
     truncated = float(np.sum(np.maximum(share - max_weight / size.max(), 0.0)) / np.sum(share))
-    left, probability = sign[index] * np.maximum(size[index], max_weight), like(pi[index], x)
-    index = like(index, x, dtype=namespace(x).int64)
-    return Unweighted(index, like(left, x), probability, max_weight, truncated)
+    left, probability = sign[index] * np.maximum(size[index], max_weight), array_like(pi[index], x)
+    index = array_like(index, x, dtype=namespace(x).int64)
+    return Unweighted(index, array_like(left, x), probability, max_weight, truncated)

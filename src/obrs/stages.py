@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from ._arrays import host_values, known_values, like
+from ._arrays import array_like, host_values, known_values
 from ._checks import as_log_ratio, check_budget, check_list, check_ratios
 from .budget import solve_log_c
 from .errors import InputError
@@ -97,13 +97,13 @@ class Stages:
         code, log_a = self._code(groups, values[0].shape), np.zeros(values[0].shape)
         for x, log_c in zip(values, self.log_c, strict=False):
             log_a = _cap(x, np.asarray(log_c)[code], log_a)
-        return like(log_a, as_log_ratio(log_ratios[-1]))
+        return array_like(log_a, as_log_ratio(log_ratios[-1]))
 
     def log_weight(self, log_ratios: Sequence[Array], groups: Array | None = None) -> Array:
         """Return `log(r/a)` of the last stage: the importance weight that is left in what is kept; -inf where r = 0."""
         x, log_a = _values(log_ratios[-1]), _values(self(log_ratios, groups))
         possible = log_a > -inf
-        return like(np.where(possible, x - np.where(possible, log_a, 0.0), -inf), as_log_ratio(log_ratios[-1]))
+        return array_like(np.where(possible, x - np.where(possible, log_a, 0.0), -inf), as_log_ratio(log_ratios[-1]))
 
     def cost(self, shares: Sequence[float]) -> float:
         """Return what a kept sample costs, in whole samples.

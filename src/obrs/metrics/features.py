@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import is_array_api_obj, is_torch_array
 
-from .._arrays import host_view, like, namespace
+from .._arrays import array_like, host_view, namespace
 from .._files import cache_folder, rewrite
 from .._pictures import to_floats
 from .._progress import bar
@@ -69,7 +69,7 @@ class Extractor:
             raise InputTypeError(f"images must be uint8, or floats in [-1, 1], got {x.dtype}")
         parts = [self.compute(_scale_pixels(part)) for part in tensor.split(_BLOCK)]
         features = torch.cat(parts)
-        return features if is_torch_array(x) else like(host_view(features), x, dtype=namespace(x).float32)
+        return features if is_torch_array(x) else array_like(host_view(features), x, dtype=namespace(x).float32)
 
 
 def extract(

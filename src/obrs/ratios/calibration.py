@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace
 
-from .._arrays import as_floats, like, widest
+from .._arrays import array_like, as_floats, widest
 from .._checks import check_seed, is_number
 from ..errors import InputError, MissingLibraryError, RatioError
 from ..types import Array
@@ -139,7 +139,7 @@ class Isotonic:
         def formula(xp: Any, x: Array) -> Array:
             flat = xp.astype(xp.reshape(x, (-1,)), widest(xp))  # float32 may not tell two knots apart
             lines = self.scores, self.log_ratios[:-1], np.diff(self.scores), np.diff(self.log_ratios)
-            knots, low, gap, rise = (like(np.asarray(v), flat) for v in lines)
+            knots, low, gap, rise = (array_like(np.asarray(v), flat) for v in lines)
             left = xp.clip(xp.searchsorted(knots, flat) - 1, min=0, max=len(self.scores) - 2)
             along = (flat - xp.take(knots, left, axis=0)) / xp.take(gap, left, axis=0)
             out = xp.take(low, left, axis=0) + xp.clip(along, min=0.0, max=1.0) * xp.take(rise, left, axis=0)

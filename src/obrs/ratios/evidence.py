@@ -89,7 +89,7 @@ def log_loss(real: Array, fake: Array) -> Estimate:
 def mean_of_means(real: Floats, fake: Floats) -> Estimate:
     """Return the mean of the two means."""
     error = float(np.sqrt(real.var() / len(real) + fake.var() / len(fake))) / 2
-    return Estimate.around(float(real.mean() + fake.mean()) / 2, error)
+    return Estimate.from_error(float(real.mean() + fake.mean()) / 2, error)
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,7 @@ def area_under_curve(real: Floats, fake: Floats) -> tuple[Estimate, float]:
     area = float(np.mean(below))
     error = sqrt(float(np.var(below)) / len(real) + float(np.var(above)) / len(fake))
     z = (area - 0.5) / error if error > 0 else (0.0 if area == 0.5 else (area - 0.5) * inf)
-    return Estimate.around(area, error).clip(0.0, 1.0), z
+    return Estimate.from_error(area, error).clip(0.0, 1.0), z
 
 
 def overlap(real: Floats, fake: Floats) -> int:
@@ -360,4 +360,4 @@ def kl_removed(terms: Pair) -> Estimate:
     """Return the KL that rejection removes, by the terms of `removed_terms`."""
     value = float(np.mean(terms[0])) - float(np.mean(terms[1]))
     error = sqrt(sum(float(np.var(x)) / len(x) for x in terms)) if isfinite(value) else nan
-    return Estimate.around(value, error)
+    return Estimate.from_error(value, error)

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 from array_api_compat import is_torch_array
 
-from .._arrays import host_view, like
+from .._arrays import array_like, host_view
 from .._checks import check_count, check_positive, check_seed, is_number
 from .._text import lookup
 from ..errors import InputError, InputTypeError, MissingLibraryError
@@ -660,7 +660,7 @@ class FittedRatio:
         wide = "float64" in str(x.dtype)
         if is_torch_array(x):
             return score.double() if wide else score
-        return like(host_view(score), x, dtype=x.dtype if wide else np.float32)
+        return array_like(host_view(score), x, dtype=x.dtype if wide else np.float32)
 
     def _read(self, given: Any) -> Batch:
         """Check a batch of the user."""

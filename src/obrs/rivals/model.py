@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import is_numpy_array
 
-from .._arrays import host_values, like, namespace
+from .._arrays import array_like, host_values, namespace
 from .._checks import check_callable, check_count, is_number
 from ..draws import normals, uniforms
 from ..errors import InputError, InputTypeError
@@ -73,7 +73,7 @@ class Model:
         if not is_numpy_array(y) or y.dtype.kind not in "iu":
             return y
         z = self.latent(np.empty(0, np.int64))
-        return like(y, z, dtype=namespace(z).int64)
+        return array_like(y, z, dtype=namespace(z).int64)
 
     def propose(self, ids: Any, *, seed: int = 0) -> Batch:
         """Return the samples with these ids; with labels the tuple `(x, y)`."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace, is_array_api_obj, is_jax_array, is_numpy_array, is_torch_array
 
-from .._arrays import as_floats, host_view, like
+from .._arrays import array_like, as_floats, host_view
 from .._checks import check_callable, check_ratios
 from ..errors import InputError, InputTypeError
 
@@ -162,7 +162,7 @@ def take(batch: Batch, index: Numbers) -> Batch:
         if is_torch_array(leaf):
             return leaf.index_select(0, sys.modules["torch"].as_tensor(index, device=leaf.device))
         xp = array_namespace(leaf)
-        return xp.take(leaf, like(index, leaf, dtype=xp.int32 if is_jax_array(leaf) else xp.int64), axis=0)
+        return xp.take(leaf, array_like(index, leaf, dtype=xp.int32 if is_jax_array(leaf) else xp.int64), axis=0)
 
     return map_leaves(pick, batch)
 

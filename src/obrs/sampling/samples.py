@@ -171,7 +171,7 @@ class Samples:
         mean = mean.reshape(values.shape[1:])[()]
         if confidence is None:
             return mean
-        return Estimate.around(mean, np.sqrt(variance).reshape(values.shape[1:])[()], confidence)
+        return Estimate.from_error(mean, np.sqrt(variance).reshape(values.shape[1:])[()], confidence)
 
     def _values(self, g: Callable[[Batch], Any]) -> Numbers:
         """Return g of the samples as float64, checked."""
