@@ -54,6 +54,6 @@ def test_a_pipe_gets_a_line_every_ten_seconds(monkeypatch, capsys):
 def test_a_terminal_shows_one_line_that_is_cut_and_goes(monkeypatch, capsys):
     monkeypatch.setattr(_progress, "_PAUSE", 0.0)
     monkeypatch.setenv("COLUMNS", "40")
-    with _progress.bar("looking", 100, wanted=True) as tell:
-        tell(50, "a note that is too long")
+    with _progress.bar("looking", 100, wanted=True) as update:
+        update(50, "a note that is too long")
     assert capsys.readouterr().err == "\rlooking ━━━━━━━━──────── 50/100  0 s le\r" + f"\r{'':39}\r"

@@ -13,14 +13,14 @@ _PAUSE = 0.3  # seconds between two states of a bar; what takes less has none
 _PIPED = 10.0  # and between two lines that go to a file or a pipe
 
 
-class Tell(Protocol):
+class Update(Protocol):
     """Say how much is done, with a few words beside the bar."""
 
     def __call__(self, done: float, note: str = "") -> None: ...
 
 
 @contextmanager
-def bar(title: str, total: float, wanted: bool | None = None) -> Iterator[Tell]:
+def bar(title: str, total: float, wanted: bool | None = None) -> Iterator[Update]:
     """Show a bar with the time left and a note, which a narrow terminal cuts, while the block runs.
 
     A notebook shows it below the cell, where its last line stays.
@@ -32,8 +32,8 @@ def bar(title: str, total: float, wanted: bool | None = None) -> Iterator[Tell]:
             standard error is neither.
 
     Example:
-        >>> with bar("fitting", 10, wanted=False) as tell:
-        ...     tell(10, "loss 0.3")
+        >>> with bar("fitting", 10, wanted=False) as update:
+        ...     update(10, "loss 0.3")
     """
     notebook = _notebook()
     if wanted is False:
@@ -48,17 +48,17 @@ def bar(title: str, total: float, wanted: bool | None = None) -> Iterator[Tell]:
             line.end()
 
 
-def _lines(title: str, total: float) -> Tell:
+def _lines(title: str, total: float) -> Update:
     """Return a function that prints a line if the last one is old enough."""
     last = monotonic()
 
-    def tell(done: float, note: str = "") -> None:
+    def update(done: float, note: str = "") -> None:
         nonlocal last
         if monotonic() - last >= _PIPED:
             last = monotonic()
             print(f"{title} {done:.0f}/{total:.0f}  {note}".rstrip(), file=sys.stderr, flush=True)
 
-    return tell
+    return update
 
 
 def _notebook() -> Any:

@@ -199,12 +199,12 @@ def scan_files(sources: Sequence[Source], progress: bool | None = None) -> Scan:
     """Return what makes passes over files."""
 
     def scan(names: Sequence[str], function: Callable[[Batch], Any]) -> Iterator[Any]:
-        with bar("reading", len(sources), progress) as tell:
+        with bar("reading", len(sources), progress) as update:
             for number, source in enumerate(sources):
                 for batch in source.batches(names):
                     yield function(batch)
-                    tell(number, f"{source.name}, {batch.first + len(batch):,} rows")
-                tell(number + 1, source.name)
+                    update(number, f"{source.name}, {batch.first + len(batch):,} rows")
+                update(number + 1, source.name)
 
     return scan
 
@@ -435,7 +435,7 @@ def select(
         return Selected(target, manifest)
     goes_on = "the same command goes on with the files that are not done"
     try:
-        with hold(target) as work, bar("writing", len(sources), options.get("progress")) as tell:
+        with hold(target) as work, bar("writing", len(sources), options.get("progress")) as update:
             for folder in filter(_has_files, (target, work)):
                 _check_same(folder, note, manifest)
             if _has_files(target):
@@ -448,7 +448,7 @@ def select(
                 for number, source in enumerate(sources):
                     if not (work / source.name).exists():
                         write(source, work / source.name)
-                    tell(number + 1)
+                    update(number + 1)
             finally:
                 if not any(map(Path.is_file, work.rglob("*"))):
                     shutil.rmtree(work)

@@ -586,7 +586,7 @@ def refit(make):
         assert np.array_equal(ratio(real), again(real))
         path = f"{make.folder}/ratio.safetensors"
         ratio.save(path)
-        if ratio.look is None and not isinstance(method, FineTune):
+        if ratio.encoder is None and not isinstance(method, FineTune):
             read = make.answer(load_ratio, path)
             assert read is None or np.array_equal(read(real), ratio(real))
 

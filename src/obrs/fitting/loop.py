@@ -9,7 +9,7 @@ from .._checks import check_count
 from .._progress import bar
 from ..errors import InputError
 
-__all__ = ["Course", "descend", "fit", "fit_best"]
+__all__ = ["FitRun", "descend", "fit", "fit_best"]
 
 _EVALUATIONS = 30  # at most, in a whole run of `fit_best`
 _LEAST_STEPS = 20  # between two evaluations, unless the run is so short that there would be fewer than ten
@@ -51,7 +51,7 @@ def fit(
     return torch.stack(values)
 
 
-class Course(NamedTuple):
+class FitRun(NamedTuple):
     """How a fit went: updates, wall time, why it ended, and pairs of a step and the held-out loss after it."""
 
     steps: int
@@ -68,7 +68,7 @@ def fit_best(
     steps: int,
     lr: float,
     progress: bool | None = None,
-) -> Course:
+) -> FitRun:
     """Fit a module in place, and leave it with the averaged weights that had the lowest held-out loss.
 
     The learning rate rises linearly, then falls to 0 along a cosine. After ten evaluations without a better loss, of 30
@@ -88,8 +88,8 @@ def fit_best(
         >>> line = torch.nn.Linear(1, 1)
         >>> x = torch.linspace(-1.0, 1.0, 9)[:, None]
         >>> error = lambda line: (line(x) - 3 * x).square().mean()
-        >>> course = fit_best(line, lambda line, step: error(line), lambda line: float(error(line)), steps=500, lr=0.1)
-        >>> bool(error(line) < 0.01), course.history[0][0]
+        >>> run = fit_best(line, lambda line, step: error(line), lambda line: float(error(line)), steps=500, lr=0.1)
+        >>> bool(error(line) < 0.01), run.history[0][0]
         (True, 0)
     """
     import torch
@@ -142,7 +142,7 @@ def fit_best(
             weights = _copy(averaged.module) if history[-1][1] < best else weights
     module.load_state_dict(weights)
     module.eval().requires_grad_(False)
-    return Course(step, perf_counter() - begun, stopped, tuple(history))
+    return FitRun(step, perf_counter() - begun, stopped, tuple(history))
 
 
 def _reason_to_stop(history: list[tuple[int, float]]) -> str:

@@ -28,7 +28,7 @@ except ImportError as error:
     raise MissingLibraryError("refit needs torch: pip install 'obrs[torch]'") from error
 
 from ..estimate import Estimate
-from ..fitting.loop import Course, fit_best
+from ..fitting.loop import FitRun, fit_best
 from ..fitting.seeds import Shuffled, derive, own_noise
 from ..fitting.tensors import first_difference, read_tensors, subset, write_tensors
 from ..metrics.rows import row_hashes
@@ -118,11 +118,11 @@ def refit(
     fits, seed, _ = check_count(fits, "fits"), check_seed(seed), check_positive(method.lr, "lr")
     warn_of_train_mode(propose)
     task = _prepare(real, propose, method, features, columns, (steps, batch_size), float(held_out), seed)
-    done: list[tuple[RatioNetwork, Course]] = []
+    done: list[tuple[RatioNetwork, FitRun]] = []
     while len(done) < fits and not (done and done[-1][1].stopped.startswith("interrupted")):
         done.append(_fit_one(method, task, derive(seed, "fit", len(done)) if done else seed, len(done), progress))
-    networks, courses = zip(*done, strict=True)
-    report = _report(method, task, networks, courses)
+    networks, runs = zip(*done, strict=True)
+    report = _report(method, task, networks, runs)
     if report.trouble:
         warnings.warn(report.trouble, stacklevel=2)
     counts = None if task.labels is None else (task.labels[:, None] == task.real.y).sum(1).double()
@@ -135,7 +135,7 @@ def refit(
         labels=task.labels,
         shares=None if counts is None else counts / counts.sum(),
         seen=row_hashes(Batch.read(real, columns).x.cpu()),
-        look=task.features,
+        encoder=task.features,
     )
 
 
@@ -189,10 +189,10 @@ def _prepare(
         example = Batch.read(propose, columns, "propose").check("propose")
     labels = None if whole.y is None else torch.unique(whole.y).to(example.device)
     _check_alike(whole, example, labels)
-    look = None if features is None else as_features(features)
+    encoder = None if features is None else as_features(features)
     rows, held_rows = _split(len(whole), held_out, seed, "real")
-    if look is not None:
-        whole = whole.to(example.device).features(look).check("features of real")
+    if encoder is not None:
+        whole = whole.to(example.device).features(encoder).check("features of real")
         if len(example.shape) == 3 and whole.shape[0] > _MANY:
             advice = "made models worse in our experiments; use few, such as probe_features(images, labels, features)"
             warnings.warn(
@@ -203,7 +203,7 @@ def _prepare(
         check_count(default if n is None else n, name)
         for n, default, name in zip(length, usual, ("steps", "batch_size"), strict=True)
     )
-    kind = "propose" if look is None else "features of propose"
+    kind = "propose" if encoder is None else "features of propose"
 
     def make(start: int, n: int) -> Batch:
         """Propose the samples with these ids, a batch at a time."""
@@ -211,7 +211,7 @@ def _prepare(
         for at in range(start, start + n, size):
             part = Batch.read(propose_batch(propose, np.arange(at, min(at + size, start + n))), columns, "propose")
             _check_alike(example, part, labels)
-            parts.append(part if look is None else part.features(look))
+            parts.append(part if encoder is None else part.features(encoder))
         return parts[0] if len(parts) == 1 else Batch.join(parts)
 
     fake: Any
@@ -222,17 +222,17 @@ def _prepare(
             held_fake = make(FIT_IDS - held, held).check(kind)
             reseed(derive(seed, "held out"))
             probe = Batch.read(propose_batch(propose, np.arange(FIT_IDS - held, FIT_IDS - held + _PROBE)), columns)
-            if look is None:
+            if encoder is None:
                 fake = lambda number, step, n: make(FIT_IDS + (number * steps + step) * n, n)  # noqa: E731
             else:
                 fake = make(FIT_IDS, min(max(_POOL, len(rows)), steps * size)).check(kind)
     else:
         fit_rows, held_fake_rows = _split(len(example), held_out, seed, "propose")
-        seen = example if look is None else example.features(look).check(kind)
+        seen = example if encoder is None else example.features(encoder).check(kind)
         fake, held_fake, probe = seen[fit_rows], seen[held_fake_rows], example[held_fake_rows[:_PROBE]]
     probe = Batch(probe.x.detach().clone(), probe.y)
     held_real = whole[held_rows].to(example.device)
-    return _Task(whole[rows], fake, held_real, held_fake, probe, labels, look, kind, steps, size)
+    return _Task(whole[rows], fake, held_real, held_fake, probe, labels, encoder, kind, steps, size)
 
 
 def _check_alike(real: Batch, fake: Batch, labels: Tensor | None) -> None:
@@ -268,7 +268,7 @@ def _split(n: int, share: float, seed: int, name: str) -> tuple[Any, Any]:
     return torch.sort(rows[held:])[0], torch.sort(rows[:held])[0]
 
 
-def _fit_one(method: Any, task: _Task, seed: int, number: int, progress: bool | None) -> "tuple[RatioNetwork, Course]":
+def _fit_one(method: Any, task: _Task, seed: int, number: int, progress: bool | None) -> "tuple[RatioNetwork, FitRun]":
     """Build the network of a method and train it with the logistic loss."""
     batches = task.batches(seed, number)
     with own_noise(task.held_fake.device) as seed_torch:
@@ -300,8 +300,8 @@ def _fit_one(method: Any, task: _Task, seed: int, number: int, progress: bool | 
             real, fake = (_scores(module, held).double() for held in (task.held_real, task.held_fake))
             return float(_logistic_loss(real, fake))
 
-        course = fit_best(network, loss, held_out_loss, steps=task.steps, lr=method.lr, progress=progress)
-    return network, course
+        run = fit_best(network, loss, held_out_loss, steps=task.steps, lr=method.lr, progress=progress)
+    return network, run
 
 
 def _logistic_loss(score_real: Tensor, score_fake: Tensor) -> Tensor:
@@ -584,26 +584,26 @@ class FitReport:
         return "\n".join(filter(None, [line, spread, removable_kl(self.nats, _USUAL), self.trouble]))
 
 
-def _report(method: Any, task: _Task, networks: Sequence[Any], courses: Sequence[Course]) -> FitReport:
+def _report(method: Any, task: _Task, networks: Sequence[Any], runs: Sequence[FitRun]) -> FitReport:
     """Return the report of the mean of several fits."""
     held = task.held_real, task.held_fake
     scores = [torch.stack([_scores(net, batch) for net in networks]).double().cpu().numpy() for batch in held]
     loss = mean_of_means(*losses(*(each.mean(0) for each in scores)))
-    steps = sum(course.steps for course in courses)
+    steps = sum(run.steps for run in runs)
     return FitReport(
         method=type(method).__name__,
         log_loss=loss.value,
         standard_error=loss.standard_error,
         steps=steps,
-        seconds=sum(course.seconds for course in courses),
-        stopped=courses[-1].stopped,
+        seconds=sum(run.seconds for run in runs),
+        stopped=runs[-1].stopped,
         n_real=len(task.real),
         n_fake=len(task.fake) if isinstance(task.fake, Batch) else steps * task.batch_size,
-        history=courses[0].history,
+        history=runs[0].history,
         trouble=_trouble(loss),
         nats=float(scores[0].mean()),
-        fits=len(courses),
-        spread=None if len(courses) == 1 else float(np.sqrt(np.mean([x.var(0, ddof=1).mean() for x in scores]))),
+        fits=len(runs),
+        spread=None if len(runs) == 1 else float(np.sqrt(np.mean([x.var(0, ddof=1).mean() for x in scores]))),
     )
 
 
@@ -627,7 +627,7 @@ class FittedRatio:
     device of the samples. It is float64 if they are, otherwise float32. Torch samples may require a gradient.
 
     Args:
-        networks, look: The fitted networks, whose scores are averaged, and the features that they see, if any.
+        networks, encoder: The fitted networks, whose scores are averaged, and the features that they see, if any.
         shape, columns: Shape of one sample, and keys of samples and labels, if batches are mappings.
         report: How well it was fitted.
         probe: A few samples. They are saved with their scores, so that a file read with the wrong network is noticed.
@@ -645,7 +645,7 @@ class FittedRatio:
     shares: Tensor | None = None
     offsets: Tensor | None = None
     seen: Any = None
-    look: Features | None = None
+    encoder: Features | None = None
 
     def __repr__(self) -> str:
         return f"FittedRatio({self.report})"
@@ -675,7 +675,7 @@ class FittedRatio:
         return batch
 
     def _scores(self, batch: Batch) -> Tensor:
-        seen = batch if self.look is None else batch.features(self.look)
+        seen = batch if self.encoder is None else batch.features(self.encoder)
         score = torch.stack([_scores(network, seen) for network in self.networks]).mean(0)
         if self.offsets is not None:
             score = score + self.offsets[torch.searchsorted(self.labels, batch.y)].to(score)
@@ -714,7 +714,9 @@ class FittedRatio:
 
     def to(self, device: Any) -> "FittedRatio":
         """Return the ratio on another device of torch; features that are functions must be on it already."""
-        names = [name for name in ("probe", "labels", "shares", "offsets", "look") if getattr(self, name) is not None]
+        names = [
+            name for name in ("probe", "labels", "shares", "offsets", "encoder") if getattr(self, name) is not None
+        ]
         parts = {name: deepcopy(getattr(self, name)).to(device) for name in names}
         return replace(self, networks=tuple(deepcopy(net).to(device) for net in self.networks), **parts)
 
@@ -724,13 +726,13 @@ class FittedRatio:
         named |= {"probe": self.probe.x, "expected": self._scores(self.probe)}
         named["seen"] = torch.from_numpy(self.seen.view(np.int64))
         parts = {f"network{number}": network for number, network in enumerate(self.networks)}
-        if self.look is not None and self.look.spec is not None:
-            parts["features"] = self.look
+        if self.encoder is not None and self.encoder.spec is not None:
+            parts["features"] = self.encoder
         for part, module in parts.items():
             named |= {f"{part}/{name}": value for name, value in module.state_dict().items()}
         facts = {"version": _VERSION, "shape": self.shape, "columns": self.columns, "report": asdict(self.report)}
         facts |= {"networks": [network.spec for network in self.networks]}
-        facts |= {"features": None if self.look is None else self.look.spec or "given"}
+        facts |= {"features": None if self.encoder is None else self.encoder.spec or "given"}
         write_tensors(Path(path), {name: value for name, value in named.items() if value is not None}, facts)
 
 
@@ -750,7 +752,7 @@ def load_ratio(path: str | os.PathLike[str], *, network: Any = None, features: A
     specs = enumerate(facts["networks"])
     with own_noise():  # initial weights, which are replaced
         networks = tuple(_load_network(spec, subset(tensors, f"network{i}"), network) for i, spec in specs)
-        look = _load_features(facts["features"], subset(tensors, "features"), features)
+        encoder = _load_features(facts["features"], subset(tensors, "features"), features)
     ratio = FittedRatio(
         networks=networks,
         shape=tuple(facts["shape"]),
@@ -759,7 +761,7 @@ def load_ratio(path: str | os.PathLike[str], *, network: Any = None, features: A
         columns=None if facts["columns"] is None else tuple(facts["columns"]),
         **{name: tensors.get(name) for name in ("labels", "shares", "offsets")},
         seen=tensors["seen"].numpy().view(np.uint64),
-        look=look,
+        encoder=encoder,
     )
     gap = float((ratio._scores(ratio.probe) - tensors["expected"]).abs().max())
     if not gap <= 1e-3 * (1 + float(tensors["expected"].abs().max())):
@@ -772,9 +774,9 @@ def _load_features(spec: Any, tensors: dict[str, Tensor], given: Any) -> Feature
         return None if spec is None else as_features(given)
     if spec == "given":
         raise InputError("this ratio was fitted on features of your own; pass load_ratio(path, features=...)")
-    look = build_features(spec)
-    look.load_state_dict(tensors)
-    return look
+    encoder = build_features(spec)
+    encoder.load_state_dict(tensors)
+    return encoder
 
 
 def _load_network(spec: dict[str, Any], tensors: dict[str, Tensor], given: Any) -> RatioNetwork:

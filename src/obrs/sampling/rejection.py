@@ -18,7 +18,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from .._checks import check_budget, check_callable, check_count, check_positive, check_seed, is_number, out_of_reach
-from .._progress import Tell, bar
+from .._progress import Update, bar
 from ..choice import Choice, check_cap, choose
 from ..draws import Purpose, uniform_columns, words
 from ..errors import ExhaustedError, InputError, InputTypeError, Interrupted
@@ -271,7 +271,7 @@ def score_proposals(propose: Proposal, log_ratio: LogRatio, ids: Any) -> Samples
 def _keep_samples(run: Run, n: int | None, rule: Any) -> Samples:
     """Keep what a rule accepts until there are n; without n, to the last proposal of the run."""
     kept = _Kept(n, n, partial(_add_notes, run))
-    with bar("sampling", n or run.stop - run.start, run.progress) as kept.tell, kept:
+    with bar("sampling", n or run.stop - run.start, run.progress) as kept.update, kept:
         _keep_accepted(kept, run.make(run.start), rule, run.seed)
     return kept.samples()
 
@@ -331,7 +331,7 @@ def fit_and_keep(
     """Fit a rule on the first `size` proposals, for thin groups on up to `most`; judge those and all others by it."""
     pilot = _Kept(n, None, lambda made: _add_notes(run, replace(_judge(made, fit(made), run.seed), fixed="")))
     kept = _Kept(n, n, partial(_add_notes, run))
-    with bar("sampling", n or run.stop - run.start, run.progress) as kept.tell:
+    with bar("sampling", n or run.stop - run.start, run.progress) as kept.update:
         with pilot:
             for made in _make_first(run, size, groups, most=most):
                 pilot.add(made)
@@ -375,7 +375,7 @@ def _keep_shares(run: Run, n: int, rule: Grouped) -> Samples:
         return _add_notes(run, replace(kept, rule=rule, log_weight=np.concatenate(levels)))
 
     kept, start = _Kept(n, n, level_weights), run.start
-    with bar("sampling", n, run.progress) as kept.tell, kept:
+    with bar("sampling", n, run.progress) as kept.update, kept:
         for label, log_c, end in zip(rule.labels, rule.log_c, ends.tolist(), strict=True):
             group_run = replace(run, propose=lambda ids, label=label: run.propose(ids, label))  # type: ignore[call-arg]
             batches = group_run.make(start)
@@ -410,7 +410,7 @@ def _keep_of_pool(run: Run, n: int, pool: int, groups: Labels | None, shares: An
         return _add_notes(run, pick(made, index, log_weight=log_weight, seconds=seconds, fixed="pool"))
 
     kept = _Kept(n, pool, choose_share)
-    with bar("sampling", pool, run.progress) as kept.tell, kept:
+    with bar("sampling", pool, run.progress) as kept.update, kept:
         for made in _make_first(run, pool, groups):
             kept.add(made)
     return kept.samples()
@@ -428,16 +428,16 @@ class _Kept:
     def __init__(self, n: int | None, limit: int | None, finish: Callable[[Samples], Samples]) -> None:
         self.n, self.limit, self.finish = n, limit, finish
         self.parts, self.number, self.proposed = list[Samples](), 0, 0
-        self.tell: Tell | None = None
+        self.update: Update | None = None
 
     def add(self, part: Samples) -> bool:
         """Add the first of a part, up to the limit; return whether it is reached."""
         part = part if self.limit is None else first(part, self.limit - self.number)
         self.parts.append(part)
         self.number, self.proposed = self.number + len(part), self.proposed + part.proposed
-        if self.tell is not None:
+        if self.update is not None:
             note = f"{self.number / self.proposed:.3f} kept" if self.number < self.proposed else ""
-            self.tell(self.proposed if self.limit is None else self.number, note)
+            self.update(self.proposed if self.limit is None else self.number, note)
         return self.number == self.limit
 
     def join(self) -> Samples:

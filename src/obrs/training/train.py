@@ -131,7 +131,7 @@ def train(
     # Algorithm 2
     with (
         run.open(start, place, keep),
-        bar("training", end, progress if place.is_main_process else False) as tell,
+        bar("training", end, progress if place.is_main_process else False) as update,
         own_noise(place.device) as reseed,
         torch.autocast(place.device.type, torch.bfloat16, enabled=precision == "bf16", cache_enabled=False),
     ):
@@ -158,7 +158,7 @@ def train(
             saves = (step + 1) % save_every == 0 or step + 1 == end
             logs = saves or (step + 1) % log_every == 0 or step + 1 == begin
             if row := run.end_step(losses, logs=logs, saves=saves):
-                tell(step + 1, row)
+                update(step + 1, row)
     return run.result(run.good)
 
 
