@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from accelerate.utils import gather_object, reduce
+from accelerate.utils import reduce
 from torch import Tensor, nn
 
 from .._files import as_path, hold, rewrite
@@ -129,15 +129,16 @@ class Run:
     @contextmanager
     def open(self, start: State | None, place: Any, keep: int) -> Iterator[None]:
         """Load the start and begin the log, for steps in the block. The main process holds the folder, and writes."""
-        self.folder, self.keep, refused = self.out if place.is_main_process else None, keep, list[Exception]()
+        self.folder, self.keep, refusal = self.out if place.is_main_process else None, keep, None
         try:
             with ExitStack() as stack:
                 try:
                     stack.enter_context(nullcontext() if self.folder is None else hold(self.folder / "checkpoints"))
                 except (InputError, OSError) as error:
-                    refused.append(error)
-                for refusal in gather_object(refused):  # ends all; or all have read before the first one writes
-                    raise refusal
+                    refusal = error
+                # ends all processes; or all have read before the first one writes
+                if float(reduce(torch.tensor(float(refusal is not None), device=place.device))):
+                    raise refusal or InputError("the main process may not write to the folder; it says why")
                 if start is not None:
                     self.load(start)
                 if self.folder is not None:
