@@ -53,7 +53,10 @@ def folder(tmp_path_factory):
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
     command = [*launch, str(folder / "script.py"), str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    for _ in range(4):  # a thread of gloo may abort a process that has done its work; again, it goes on from its end
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        if "SIGABRT" not in done.stderr:
+            break
     assert done.returncode == 0, done.stderr
     return folder
 
